@@ -93,7 +93,7 @@ class Access:
         return host in (hostname().lower(), self.listens.lower()) or is_address(host)
 
     def is_same_origin(self, origin: str, host: str) -> bool:
-        """Whether the page that sent a form has the same host as the request."""
+        """Whether an `Origin` header is an http or https address with the host and port of the `Host` header."""
         try:
             parts = urlsplit(origin)
         except ValueError:
@@ -135,7 +135,7 @@ class Access:
             self._sessions.pop(cookie, None)
 
     def is_blocked(self, address: str) -> bool:
-        """Whether too many wrong tokens came from an IP address."""
+        """Whether MOST_FAILURES wrong tokens came from an IP address in the last FAILURE_SECONDS."""
         with self._lock:
             return len(self._recent(address)) >= MOST_FAILURES
 
@@ -173,7 +173,8 @@ def cookies_of(header: str) -> Mapping[str, str]:
 
 
 def cookie_header(name: str, value: str, *, is_encrypted: bool, seconds: float = SESSION_SECONDS) -> str:
-    """The header `Set-Cookie` for a cookie that scripts cannot read and that other sites cannot send."""
+    """The header `Set-Cookie` for a cookie that scripts cannot read, and that a browser does not send with a request
+    from another site."""
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict", f"Max-Age={seconds:.0f}"]
     return "; ".join([*parts, "Secure"] if is_encrypted else parts)
 

@@ -1,8 +1,8 @@
 """The web application: routes, checks of each request, answers as HTML or JSON, and server-sent events.
 
-Each page is made in one of a few threads, and the server waits for it at most PAGE_SECONDS, so that a disk, a ledger or
-a server that hangs leads to an answer with the reason. `app.py` imports starlette, so only `server.py` imports
-`app.py`.
+Each page is made in one of a few threads, and the server waits for it at most PAGE_SECONDS (HELPER_SECONDS if a helper
+process makes it), so that a disk, a ledger or a server that hangs leads to an answer with the reason. `app.py` imports
+starlette, so only `server.py` imports `app.py`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 THREADS = 4
 LARGE_THREADS = 2
-"""The number of threads for pages that may be large; many requests for them must not hold the other pages."""
+"""The number of threads for pages that may be large; many requests for them must not delay the other pages."""
 LARGE = ("change", "log", "messages", "compactions")
 """The parts of a task that may be large."""
 PAGE_SECONDS = 8.0
 CLOSE_SECONDS = 2.0
-"""The maximum number of seconds in which the detection of changes ends."""
+"""The maximum number of seconds that the site waits for the end of the detection of changes."""
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
@@ -74,7 +74,7 @@ class Site:
         self.pages = Pages(settings, self.reader)
         self.health_page = HealthPage(settings, self.reader)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
-        # neither what waits for a process of its own nor large pages may take the threads of the other pages
+        # pages that wait for a helper process, and large pages, must not take the threads of the other pages
         self.waiting_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="helper")
         self.large_threads = ThreadPoolExecutor(LARGE_THREADS, thread_name_prefix="large")
         self.watcher = Watcher(settings, self.reader, self.run)
@@ -121,17 +121,17 @@ class Site:
         self.reader.close()
 
     async def run(self, call: Callable[[], Any], pool: ThreadPoolExecutor | None = None) -> Any:
-        """The result of a blocking function, from one of the threads of `pool`, or of those of most pages."""
+        """The result of a blocking function, which runs in a thread of `pool`, by default of `threads`."""
         return await asyncio.get_running_loop().run_in_executor(pool or self.threads, call)
 
     # --- pages --------------------------------------------------------------------------------------------------
 
     async def front(self, request: Request) -> Response:
-        """Answers `/`: the list of tasks."""
+        """Redirects `/` to the list of tasks."""
         return RedirectResponse(request.url.replace(path="/tasks").path, status_code=303)
 
     async def tasks(self, request: Request) -> Response:
-        """`/tasks`."""
+        """Answers `/tasks`: the list of tasks."""
         given = dict(request.query_params)
         return await self.page(request, "tasks", lambda: self.pages.tasks(task_list.Query.of(given)))
 
@@ -151,17 +151,17 @@ class Site:
         return await self.page(request, "task", build, self.large_threads)
 
     async def memory(self, request: Request) -> Response:
-        """`/memory`."""
+        """Answers `/memory`: the list of memory records, or a search in them."""
         given = dict(request.query_params)
         return await self.page(request, "memory", lambda: memory_pages.listed(self.settings, given))
 
     async def memory_record(self, request: Request) -> Response:
-        """`/memory/ID`."""
+        """Answers `/memory/ID`: one memory record."""
         record_id = request.path_params["record_id"]
         return await self.page(request, "memory", lambda: memory_pages.record(self.settings, record_id))
 
     async def health(self, request: Request) -> Response:
-        """`/health`."""
+        """Answers `/health`: the health of this host."""
         return await self.page(request, "health", self.health_page.view)
 
     async def machine(self, request: Request) -> Response:
@@ -176,7 +176,8 @@ class Site:
         pool: ThreadPoolExecutor | None = None,
     ) -> Response:
         """The HTTP answer with the page's value, which `build` returns; None from `build` means that the page does not
-        exist. The page is made in the threads of `pool`, if it is given."""
+        exist. An error of `build`, or a time-out, leads to a page that names the problem. The page is made in the
+        threads of `pool`, if it is given."""
         seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
             return await asyncio.wait_for(self._made(request, template, build, pool), seconds)
@@ -199,7 +200,7 @@ class Site:
         return await self.run(partial(self.answer, request, template, view), making)  # type: ignore[no-any-return]
 
     def answer(self, request: Request, template: str, view: Json, status: int = 200) -> Response:
-        """The HTTP answer with the value of a page, as JSON if the request accepts JSON alone, else as HTML."""
+        """The HTTP answer with the value of a page, as JSON if the request accepts JSON and not HTML, else as HTML."""
         shown = rendering.inert(public(view), self.redact)
         if wants_json(request.headers.get("accept", "")):
             return Response(orjson.dumps(shown), status, media_type=JSON)
@@ -278,7 +279,8 @@ class Site:
     # --- events -------------------------------------------------------------------------------------------------
 
     async def events(self, request: Request) -> Response:
-        """A stream with an event `changed` after each change of a row, or of the task that `task` names."""
+        """A stream with an event `changed` after changes of any row, or of the files of the task that the parameter
+        `task` names; there are LEAST_PAUSE seconds or more between two events."""
         uuid = request.query_params.get("task", "")[:36]
         return StreamingResponse(self._stream(uuid), media_type="text/event-stream")
 

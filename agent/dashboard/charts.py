@@ -143,7 +143,7 @@ def _prompt(record: Json) -> int:
 
 def _hour(stamp: Any, since: Any) -> int | None:
     """The number of the hour in which a time lies, counted from `since` and limited to 0 to HOURS; None for a missing
-    time."""
+    or malformed time."""
     if not stamp:
         return None
     try:

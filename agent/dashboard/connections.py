@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.registry import without
 
-# uvicorn imports watchfiles where it is installed, for reloads of a program under development
+# uvicorn would import watchfiles, if it is installed, but only its reloader needs it
 with without("watchfiles"):
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 MOST = 150
 """The maximum number of connections."""
 WAIT_SECONDS = 15.0
-"""The maximum number of seconds for a request with its body, and without any progress in the reading of an answer."""
+"""The maximum number of seconds that a client may take to send a request with its body, or to read the next LEAST_READ
+bytes of an answer."""
 LEAST_READ = 16 << 10
 """The number of bytes that a client has to read within WAIT_SECONDS."""
 MOST_UNREAD = 16 << 20
-"""The maximum number of bytes of all answers that are not read yet."""
+"""The maximum number of bytes, over all connections, of answers that the clients have not read yet."""
 LOOK_SECONDS = 1.0
 KEY = "connection"
 """The key of `scope["state"]` under which a request finds its connection."""
 
 
 class Connection(H11Protocol):
-    """One connection.  `is_allowed`: a request of this client was allowed, so its place is the last to be taken."""
+    """One connection. `is_allowed`: a request of this client was allowed, so it is ended for a new client only if no
+    other client lets the server wait."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Reads a part of a task's conversation: messages with the results, requests and compactions that belong to them.
 
-A part of a conversation has at most COUNT messages, is found by offsets in the file (`file_window.py`), and begins with
-a message that is no result of a call.
+A part of a conversation has at most COUNT messages and is found by offsets in the file (`file_window.py`). If it would
+begin with the result of a call, it is extended to the front, so that it begins with the call.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 COUNT = 60
 MOST_RESULTS = 200
-"""The maximum number of results before a part of the conversation that are read to find the call to which they
-belong."""
+"""The maximum number of messages before a part of the conversation that are read to find the call to which its first
+result belongs."""
 EXCERPT = 3000
 """The maximum number of characters of one text in a part of the conversation; the page of the message shows more."""
 LONGEST_TEXT = 400_000
@@ -66,7 +66,8 @@ def part(folder: Path, *, before: int | None = None, start: int | None = None) -
 
 
 def message(folder: Path, number: int) -> Json | None:
-    """One message of a conversation with its whole texts; None if no message has this number."""
+    """One message of a conversation, with at most LONGEST_TEXT characters of each text; None if no message has this
+    number."""
     path = folder / MESSAGES
     window = read_from(path, offset_of(path, number), 1)
     if not window.records or window.records[0]["seq"] != number:
@@ -77,7 +78,7 @@ def message(folder: Path, number: int) -> Json | None:
 
 def _with_call(path: Path, window: FileWindow) -> FileWindow:
     """The window of the file, extended to the front if it begins with results of calls, so that it begins with the
-    call."""
+    call; unchanged if the call is not among the MOST_RESULTS messages before it."""
     if not window.records or window.records[0].get("role") != "tool" or window.start == 0:
         return window
     front = read_before(path, MOST_RESULTS, end=window.start)
@@ -186,7 +187,7 @@ def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> 
 
 
 def compaction_line(record: Json) -> Json:
-    """The facts about one compaction, without its summary and its carried state."""
+    """The facts about one compaction, without its summary and its carry-over."""
     numbers = ("id", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
     found = {name: as_int(record.get(name)) for name in numbers}
     return {**found, "strategy": record.get("strategy"), "at": record.get("timestamp")}
@@ -258,7 +259,7 @@ def _word_start(text: str, at: int) -> int:
 
 
 def _pretty(arguments: Any) -> Any:
-    """The arguments of a tool call, one per line if they are JSON."""
+    """The arguments of a tool call, one per line if they are a JSON object, else unchanged."""
     if isinstance(arguments, str):
         try:
             value = orjson.loads(arguments)
@@ -275,7 +276,7 @@ def _one(value: Any) -> str:
 
 
 def brief(arguments: Any) -> str:
-    """The first argument of a tool call, on one line."""
+    """The arguments of a tool call on one line, cut after at most 120 characters."""
     text = _pretty(arguments)
     text = text if isinstance(text, str) else ""
     line = " ".join(text[: word_end(text, 400)].split()) if len(text) > 400 else " ".join(text.split())

@@ -49,7 +49,7 @@ class HealthPage:
         self._checks: tuple[float, Json] | None = None
 
     def view(self) -> Json:
-        """The page."""
+        """The value of the page; if the ledger cannot be read, `problems` says so and the facts from it are missing."""
         health = read_health(self.settings)
         shown: Json = {
             "page": "health",

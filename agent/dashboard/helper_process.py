@@ -48,7 +48,7 @@ def run(settings: Settings, job: str, *arguments: Any, seconds: float = SECONDS)
     """The result of a job of JOBS, which a helper process does.
 
     Raises UsageError for an order that the state of the task does not allow, HostError when the job fails or takes
-    longer than `seconds`.
+    longer than `seconds`, or when MOST helper processes run for WAIT_SECONDS.
     """
     if not _free.acquire(timeout=WAIT_SECONDS):
         raise HostError(f"{MOST} other pages are being made that need a process of their own; try again in a moment")
@@ -98,7 +98,8 @@ def main() -> None:
 
 
 def _preview(settings: Settings, uuid: str) -> Json:
-    """The request that would be sent to the model next, and why."""
+    """The request that would be sent to the model next (None if it is far longer than LONGEST_REQUEST), and why it has
+    these parts."""
     from agent.commands.request_preview import preview, request_of
     from agent.wiring.wiring import Wiring
 

@@ -1,10 +1,10 @@
-"""Installs the dependencies of a repository once on its base commit; the result is cached, and copied into each task.
+"""Installs the dependencies of a repository on its base commit; the result is cached, and copied into each task.
 
 The set-up command `workspace.setup.command` runs in a scratch tree that holds only the base commit. The caller passes a
 function `run`, which isolates the set-up command; the command never receives a secret. The results of the set-up
 command (its home folder and untracked files) are cached under `base_dir/setup/{key}/` and *copied*, so that no task can
-change the dependencies of another task. A failed set-up is reported and not cached. docs/security.md, "What tasks
-share", has the reasons.
+change the dependencies of another task. A failed set-up is reported and not cached. Without a sandbox, the command runs
+in the task's own tree instead, and nothing is cached. docs/security.md, "What tasks share", has the reasons.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SetupReport:
     """The result of a set-up.
 
     - `ok`: False if the command failed.
-    - `cached`: whether the result came from the cache, so that no command ran.
+    - `cached`: whether no command ran, since the result came from the cache or was in the task already.
     - `note`: one line for a person about the result.
     - `output`: the end of the command's output.
     - `changed`: tracked files that the command changed; these changes are not copied into the task.
@@ -92,8 +92,8 @@ def prepare(
     `run(command, tree, home, network, env, timeout)` runs an isolated set-up command, with `tree` and `home` mounted at
     the paths of a task's own tree and home, and with access to the hosts of `network`. `relocatable` is False if the
     task's commands see the tree and home at other paths (no sandbox): then the command runs in the task's own tree and
-    nothing is cached, because installed files contain the path of their folder. `workspace.setup.env` must not contain
-    any of `secrets`.
+    nothing is cached, because installed files contain the path of their folder. Raises ConfigError if
+    `workspace.setup.env` contains one of `secrets`.
     """
     section = settings.workspace.setup
     if section is None:
@@ -336,8 +336,8 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
 
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """New files of the set-up that no ignore rule matches: a commit of the task must not include them as work of the
-    task."""
+    """New files of the set-up that no ignore rule matches (of more than MANY, their folders): a commit must not include
+    them as work of the task."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
     names = fields_of(done.output)
@@ -378,8 +378,8 @@ def _sift(top: Path, tracked: _Names) -> None:
 
 
 def _leave(entry: Entry, *, tracked: bool) -> None:
-    """Finish a folder after its content was handled: a folder of the repository is removed unless the set-up put files
-    into it; a folder that stays gets its old mode back, but is made readable."""
+    """Clean up a folder after its entries: a folder of the repository is removed if it is empty now; a folder that
+    stays gets its old mode back, but is made readable."""
     with suppress(OSError):  # a folder with files of the set-up stays
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)
@@ -409,7 +409,8 @@ def _holds(tracked: _Names, path: str) -> bool:
 
 
 def _copy(entry: Path, work_tree: Path, home: Path, workspace: Workspace) -> None:
-    """Copy a cached set-up to a folder beside `work_tree`, then move it in; existing files are never overwritten."""
+    """Copy a cached set-up to a temporary folder of the task, then move it into `work_tree` and `home`; existing files
+    are never overwritten. Raises WorkError if a file cannot be copied."""
     staging = workspace.context_dir / ".setup.tmp"
     untrusted_tree.remove(staging)
     durable_files.make_dir(staging)

@@ -64,7 +64,8 @@ NO_CALL = Call()
 
 
 def _kind(key: Path) -> str:
-    """The program that signs with this key file.  Raises ConfigError if the file is not a usable private key."""
+    """The kind of the key file, "ssh" or "pgp". Raises ConfigError if the file is not a usable private key, or
+    ssh-keygen is missing."""
     try:
         head, mode = key.read_bytes()[:4096], key.stat().st_mode
     except OSError as error:

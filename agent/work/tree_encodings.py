@@ -1,5 +1,5 @@
-"""Finds paths of which this program's git does not apply the `working-tree-encoding`, because git runs outside of the
-sandbox.
+"""Finds the files to which this program's git must not apply their `working-tree-encoding`, because this git runs
+outside of the sandbox.
 
 git passes content and the name of the encoding to iconv(3) of the C library.  Converters with shift states have had
 memory errors that a repository could use (CVE-2024-2961, ISO-2022-CN-EXT).  git therefore converts files only into

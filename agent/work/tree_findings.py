@@ -25,8 +25,9 @@ class TreeFindings(NamedTuple):
 
 
 def tree_findings(git_dir: Path, tree: Path, base: str | None, head: str | None, own: Sequence[Entry]) -> TreeFindings:
-    """The findings about symlinks out of the tree and submodules in the task's commits, and about files of the
-    repository that cannot be read.
+    """The findings about symlinks out of the tree, submodules and names that differ only in case in the task's commits,
+    and about folders of the tree that cannot be read. If git must not read the tree at all (`git_guard.check_tree`),
+    only that is found.
 
     `base` is the base commit, `head` the newest commit of the task; `own` are the changes in the task's commits.  Only
     content that a push would send can be a reason against a publication. Another `.git` in the tree does no harm, since

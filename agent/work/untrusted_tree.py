@@ -115,7 +115,7 @@ def give(tree: Path, uid: int) -> None:
 
 
 def closed_folders(tree: Path) -> list[str]:
-    """Folders of the work tree that this process cannot read because of their mode."""
+    """Folders of the work tree that this process cannot read because of their mode; [] if it runs as root."""
     found: list[str] = []
     if os.geteuid() != 0:
         for _ in filetree.walk(tree, on_error=lambda entry, _error: found.append(entry.path)):

@@ -2,11 +2,11 @@
 
 Each delivery looks once for changes that others made, before it publishes.
 
-Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them. If the base
-branch has moved, the task's commits are rebased onto it, provided that the task wrote every commit of its branch; the
-checks then run on exactly the commits that are delivered. If a rebase would conflict, the task's commits stay
-unchanged. `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes. docs/forges.md, "Others work too",
-describes the cases.
+Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them, or the delivery
+ends with PushRejected. If the base branch has moved, the task's commits are rebased onto it, provided that the task
+wrote every commit of its branch; the checks then run on exactly the commits that are delivered. If a rebase would
+conflict, the task's commits stay unchanged. `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes.
+docs/forges.md, "Others work too", describes the cases.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class UpstreamChange:
 def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     """Fetch from the remote, and rebase the task's commits onto new commits; `who` is their committer.
 
-    Raises PushRejected if commits of another author on the task's branch cannot be combined with the task's: then no
-    push is possible.  `catch_up` also raises the errors of `Mirror.fetch`.
+    Raises PushRejected if the task's branch on the remote has commits with which the task's cannot be combined: then no
+    push is possible. `catch_up` also raises the errors of `Mirror.fetch`.
     """
     workspace.mirror.fetch()
     removed = _removed(workspace)
@@ -72,7 +72,8 @@ def _catch_up(workspace: Workspace, who: tuple[str, str], removed: tuple[str, ..
 
 
 def _removed(workspace: Workspace) -> tuple[str, ...]:
-    """If the pushed branch was removed on the remote, mark it in the state as not pushed."""
+    """If the pushed branch was removed on the remote, mark it in the state as not pushed; returns a sentence about that
+    for people."""
     if workspace.state.pushed is None or workspace.mirror.commit_of(workspace.branch) is not None:
         return ()
     workspace.update_state(pushed=None)

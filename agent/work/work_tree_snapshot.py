@@ -87,7 +87,7 @@ def save(workspace: Workspace, last: SavedTree | None = None) -> SavedTree:
 
 
 def _bounded(patch: Iterable[bytes], most: int) -> bytes:
-    """The whole patch; no more than `most` bytes are in memory."""
+    """The whole patch. Raises WorkError if it has more than `most` bytes."""
     kept = bytearray()
     for chunk in patch:
         kept += chunk

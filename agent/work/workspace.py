@@ -6,9 +6,10 @@ names the git directory explicitly; git never searches for it in the work tree. 
 (`Publisher` pushes) and runs no command of the repository.
 
 `open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and
-`WorkspaceState.ready` records that the first checkout was complete. Once the first checkout is complete, this program
-overwrites no file of the tree, except in `move_onto` and `lay_merge`, which require that everything is committed.
-docs/files.md and docs/security.md, "Git beside a work tree", have the reasons.
+`WorkspaceState.ready` records that the first checkout was complete. Once the first checkout is complete, this module
+overwrites only the file `.git` of the tree, except in `move_onto` and `lay_merge`, which require that everything is
+committed, and in `take_over`, before the task works in the tree. docs/files.md and docs/security.md, "Git beside a work
+tree", have the reasons.
 """
 
 from __future__ import annotations
@@ -137,8 +138,8 @@ class Workspace:
         self._report_what_is_missing()
 
     def _lay(self, content: str | None) -> None:
-        """Set the files of the work tree to those of a commit or tree, with the content of Git LFS and for the owner of
-        the tree; None means that git writes no file."""
+        """Set the files of the work tree to those of a commit or tree, with the content of Git LFS, and give them to
+        `owner_uid`; None means that git writes no file."""
         untrusted_tree.enterable(self.tree)
         if content is not None:
             self._git("read-tree", "--reset", "-u", content, timeout=1800)
@@ -212,7 +213,8 @@ class Workspace:
     # --- judging and committing ----------------------------------------------------------------------------------
 
     def guard(self) -> list[str]:
-        """Put the `.git` file of the work tree back, and list the reasons against a publication."""
+        """Put the `.git` file of the work tree back, and list the reasons against a publication; notes that do not
+        prevent one are added to `reports`."""
         self._put_gitfile_back()
         own = self.entries() if self.has_commits() else []
         found = tree_findings(self.git_dir, self.tree, self.base_commit, self.head(), own)
@@ -229,7 +231,7 @@ class Workspace:
         change.
 
         `commit` first takes back commits that the checks before publication refused: the refused content must not stay
-        in the history.
+        in the history. Raises RulesRefused if conflict marks of a merge are left.
         """
         if self.state.refused is not None:
             if self.state.refused == self.head():
@@ -374,7 +376,7 @@ class Workspace:
         return True
 
     def uncommitted(self) -> list[str]:
-        """Paths that the next commit would consider."""
+        """Changed and new paths; the next commit takes those that belong in the repository."""
         return self._stage().uncommitted()
 
     def unknown(self, *, ignored: bool = True) -> list[str]:
@@ -463,7 +465,8 @@ class Workspace:
         return None if self.base_commit is None else changes.file_at(self.git_dir, self.base_commit, path)
 
     def why_left_out(self, path: str) -> str:
-        """The reason why no commit will contain the file `path`, with advice; "" if a commit will contain it.
+        """The reason why no commit will contain the file `path`, with advice; "" if a commit will contain it, or git
+        cannot find that out now.
 
         A tool asks for the reason when it writes a file.
         """
