@@ -44,12 +44,12 @@ def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
         number = uuid5(NAMESPACE_URL, uuid).int
     mapped = spans() if mapped is None else mapped
     for first, last in mapped:
-        if first <= FIRST and last >= LAST:
+        if first < FIRST and last >= LAST:
             return FIRST + number % (LAST - FIRST + 1)
     for first, last in mapped:
         low = max(first, SMALL_FIRST)
         if last > low:
-            return low + number % (last - low + 1)
+            return low + max(1, number % (last - low + 1))  # `low` is the number of `readers()`
     return NOBODY
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from uuid import UUID as UUID_TYPE
 from uuid import uuid4
 
 import pytest
@@ -120,6 +121,23 @@ def test_a_small_user_namespace_gives_what_it_has():
     assert 100_000 <= sandbox_user.uid_of(UUID, [(0, 200_000)]) <= 200_000
     assert sandbox_user.uid_of("not a uuid", [(0, 0xFFFF_FFFE)]) >= sandbox_user.FIRST
     assert sandbox_user.spans()
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        [(0, 0xFFFF_FFFE)],
+        [(0, 200_000)],
+        [(0, 65535), (100_000, 165_535)],
+        [(sandbox_user.FIRST, sandbox_user.LAST)],
+        [(0, 65535)],
+    ],
+)
+def test_no_task_has_the_number_of_the_group_that_reads_the_mirrors(mapped):
+    first = str(UUID_TYPE(int=0))
+    uid = sandbox_user.uid_of(first, mapped)
+    assert uid == sandbox_user.NOBODY or uid != sandbox_user.readers(mapped)
+    assert any(low <= uid <= high for low, high in mapped)
 
 
 def test_a_root_that_is_root_of_nothing_runs_commands_as_itself(tmp_path):
