@@ -149,7 +149,7 @@ class Learner(Server):
 
     def try_plainer(self, error: ModelError) -> bool:
         """Whether to send the refused first request of a conversation again without an optional parameter, when the
-        refusal names no parameter."""
+        refusal names no parameter; by default never."""
         del error
         return False
 

@@ -40,8 +40,8 @@ class LMStudioClient(OpenAIClient):
         return urls.root(self.base_url)
 
     def prepare(self) -> None:
-        """Load the model with the configured window if LM Studio has not loaded it; otherwise the first request would
-        load it with LM Studio's default window."""
+        """Load the model with the configured window if LM Studio has not loaded it, since the first request would load
+        it with LM Studio's default window."""
         self.loaded_window()
 
     def loaded_window(self) -> int | None:

@@ -60,10 +60,10 @@ class OllamaClient(ChatClient):
     def loaded_window(self) -> int:
         """The context window, in tokens, that the requests name as `num_ctx`.
 
-        `num_ctx` is the configured window, limited to the window with which the model was trained.  If no window is
+        `num_ctx` is the configured window, limited to the window with which the model was trained. If no window is
         configured, `num_ctx` is the window that the Modelfile sets, or the trained window if the Modelfile sets none,
-        limited to the maximum that the settings allow.  `num_ctx` stays the same, unless the memory of the server does
-        not suffice, since another number makes the server reload the model.
+        limited to the maximum that the settings allow and to `most_window`. `num_ctx` stays the same, unless the memory
+        of the server does not suffice, since another number makes the server reload the model.
         """
         if self._window is None:
             own, trained = self._shown()
@@ -75,8 +75,8 @@ class OllamaClient(ChatClient):
         return self._window
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn from a refusal as every client does; in addition, if no context window is configured and the server's
-        memory does not suffice, halve the window."""
+        """If no context window is configured and the server's memory does not suffice, halve the window; else learn
+        from the refusal as every client does."""
         window = self.loaded_window()
         if self.is_window_assumed and window > SMALLEST and NO_MEMORY.search(error.quote):
             self.most_window = self._window = max(SMALLEST, window // 2)

@@ -69,13 +69,13 @@ def _copy(value: Any) -> Any:
 
 
 def recordable(fields: Mapping[str, Any]) -> Json:
-    """The fields of `fields` that can be stored and sent back: fields that are not nested too deeply, with surrogates
+    """The entries of `fields` that can be stored and sent back: those that are not nested too deeply, with surrogates
     replaced."""
     return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
 
 
 def shallow(fields: Mapping[str, Any]) -> Json:
-    """The fields of `fields` that are not nested too deeply; fields that are must not be merged, since `merge` is
+    """The entries of `fields` that are not nested too deeply; deeper ones must not be merged, since `merge` is
     recursive."""
     return {key: value for key, value in fields.items() if is_shallow(value)}
 

@@ -3,8 +3,8 @@ its token counts and cost when it ends.
 
 The token counts that the server reports are recorded. For a count that is missing or implausible (no usage at all, a
 count of the prompt alone, 0 for a long answer) an estimate is recorded, and the line in requests.jsonl says how many
-tokens are estimated. A request that the server refused before any output is recorded without cost; every other request
-that was sent counts, with the part of the answer that arrived.
+tokens are estimated. A request that the server refused (`status_of`) is recorded without tokens and cost; every other
+request that was sent counts, with the part of the answer that arrived.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class RequestLog:
 
     @contextmanager
     def record(self, purpose: str, path: Path, tokens: int) -> Iterator[PendingRequest]:
-        """A context manager that records the request that is sent inside it; `tokens` is the estimated number of prompt
-        tokens, 0 if unknown."""
+        """A context manager that records the request that is sent inside it; a request that fails before it is sent
+        leaves no record. `tokens` is the estimated number of prompt tokens, 0 if unknown."""
         entry = PendingRequest(purpose, path, tokens)
         rough = tokens or path.stat().st_size // BYTES
         begun = self._begin(purpose, rough)

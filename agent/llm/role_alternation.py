@@ -1,8 +1,8 @@
 """Adapts the messages of a request to strict chat templates, one message at a time.
 
-In an adapted list a user message follows the system message, and no two consecutive messages have the same role, except
-for tool results.  Many chat templates of local models, and Anthropic's API, require this order of roles (docs/wire.md,
-"The request").  Messages are adapted only in the request; the stored files stay unchanged.
+In a list that is adapted with `merge`, a user message follows the system message, and no two consecutive messages have
+the same role, except for tool results. Many chat templates of local models, and Anthropic's API, require this order of
+roles (docs/wire.md, "The request"). Messages are adapted only in the request; the stored files stay unchanged.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def normalized(
     it.
 
     With `merge` a user message is inserted if the list does not begin with one (after the system message), and
-    consecutive messages of the same role are joined, except for tool results.  With `alternate` an assistant message is
-    inserted between a tool result and a user message, for chat templates that require alternating roles.  `change` is
-    applied to all messages first.
+    consecutive messages of the same role are joined, except for tool results. With `merge` and `alternate` an assistant
+    message is inserted between a tool result and a user message, for chat templates that require alternating roles.
+    `change` is applied to all messages first.
     """
     messages = iter(parsed(spans) if change is None else change(parsed(spans)))
     if shape.system:

@@ -259,7 +259,7 @@ class Server:
         """Whether the chat endpoint exists, on a server without a list of models.
 
         `is_there` sends a chat request without messages, which every known server refuses: status 404 means that the
-        path does not exist, any other status that the path exists.
+        path does not exist, any other status that the path exists. Without any answer the result is False.
         """
         while True:
             try:

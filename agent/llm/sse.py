@@ -91,7 +91,7 @@ def _parsed(data: list[bytes]) -> list[Any] | None:
 
 
 def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
-    """Handle an event with data that is not JSON: yield the event if it is an error, ignore a heartbeat, raise
+    """For an event with data that is not JSON: yield the event if it is an error, skip a heartbeat, raise
     AnswerUnreadable for any other event."""
     text = data.decode("utf-8", "replace")
     if name == "error":

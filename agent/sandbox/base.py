@@ -142,7 +142,7 @@ class Settings(Protocol):
 class Sandbox(Protocol):
     """One task's sandbox.
 
-    - `kind`: "bubblewrap", "none" or "refused".
+    - `kind`: "bubblewrap", "none", "refused", or the kind of a plug-in.
     - `uid`: the host's uid of the user that runs commands if this process is root (the work tree and the home must
       belong to that user); None if commands run as the user of this process.
     - `reason`: one sentence that explains the kind.

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 class Bubblewrap:
     """One task's bubblewrap.
 
-    Raises SandboxUnavailable if bubblewrap does not work here (`make_sandbox` checks before), ConfigError for a path of
-    `sandbox.read_only` that is missing or cannot be mounted at its own path inside.
+    Raises SandboxUnavailable if bubblewrap does not work here (`make_sandbox` checks before) or the user of the
+    commands cannot reach its folders, ConfigError for a path of `sandbox.read_only` that is missing or cannot be
+    mounted at its own path inside.
     """
 
     kind = "bubblewrap"
@@ -102,7 +103,7 @@ class Bubblewrap:
         )
 
     def dialer(self, network: Sequence[AllowedHost]) -> Dialer:
-        """The dialer that connects to the hosts that `network` allows, and to no other host."""
+        """The dialer for one command, which connects to the hosts that `network` allows, and to no other host."""
         from agent.config.environment import network_environment
         from agent.sandbox.network.dial import Dialer
 

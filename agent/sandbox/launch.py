@@ -76,8 +76,8 @@ def launch(
     staged: bool | None = None,
     streams: base.Streams | None = None,
 ) -> Finished:
-    """Run the command to its end; raises SandboxUnavailable with bubblewrap's message if the command was not
-    started."""
+    """Run the command to its end; raises SandboxUnavailable with the reason, such as bubblewrap's message, if the
+    command was not started."""
     if staged is None:
         staged = needs_stage(tool, uid, command)
     sources = profile.Sources(staged=staged)

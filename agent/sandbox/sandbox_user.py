@@ -36,7 +36,8 @@ def spans(path: Path = Path("/proc/self/uid_map")) -> list[tuple[int, int]]:
 def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
     """The uid of the task `uuid`; on one machine, the same uuid gives the same uid.
 
-    The uid is 65534 (nobody) for every task if the user namespace of this process maps no uid from 100000 up.
+    No task gets the number of the group `readers()`. The uid is 65534 (nobody) for every task if the user namespace of
+    this process maps fewer than two uids from 100000 up.
     """
     try:
         number = UUID(uuid).int
@@ -68,7 +69,7 @@ def own_uid(uuid: str) -> int | None:
 def readers(mapped: list[tuple[int, int]] | None = None) -> int:
     """The group with access to the folder of mirrors: its members are commands, but no user of this machine.
 
-    The group's number is the one before the first uid of a task; if that number is not mapped, it is the group of
+    The group's number is the one before the first uid of a task; if no such number is mapped, it is that of the group
     nobody.
     """
     mapped = spans(Path("/proc/self/gid_map")) if mapped is None else mapped

@@ -3,8 +3,8 @@
 `.makimono.yaml` is read from the commit that is the newest of the default branch when the task begins: never from the
 branch of a pull request, a base that the issue names, or the work tree. The commit from which `.makimono.yaml` was read
 is recorded in the task's folder, so that a later attempt reads the same text. A `.makimono.yaml` with an error is
-ignored as a whole; the reports of the task describe the error once, with its line. A task that continues another one
-does not repeat an error that the earlier task has reported.
+ignored as a whole, and the reports of the task describe the error. A task that continues another one does not repeat an
+error that the earlier task has reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ NAME = "repository_file.json"
 
 @dataclass(frozen=True, slots=True)
 class RepositorySettings:
-    """The settings in `.makimono.yaml`, and a sentence about an error in the file, "" if it has none."""
+    """The settings in `.makimono.yaml`, and a sentence about its errors, "" if it has none or the earlier task has
+    reported them."""
 
     keys: RepositoryKeys
     problem: str = ""
@@ -42,7 +43,8 @@ NOTHING = RepositorySettings(RepositoryKeys())
 
 
 def apply_repository_file(run: TaskRun, mirror: Mirror) -> RepositorySettings:
-    """Read `.makimono.yaml` from the mirror, into which the caller has fetched, and replace the settings of the run."""
+    """Read `.makimono.yaml` from the mirror, into which the caller has fetched, and apply its keys to the settings of
+    the run."""
     found = _read(run, mirror)
     run.settings = with_file(run.settings, found.keys)
     return found

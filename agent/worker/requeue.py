@@ -55,7 +55,7 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
 
 
 def _tries(context: TaskContextManager) -> int:
-    """How often in a row the task was released without an answer of the model in between."""
+    """The number of consecutive releases of the row by `requeue_task` without an answer of the model in between."""
     known = context.get_effect_store().receipt(TRIES)
     if not known or known["answers"] != context.get_message_store().totals().turns:
         return 0
@@ -63,9 +63,9 @@ def _tries(context: TaskContextManager) -> int:
 
 
 def is_outcome_decided(context: TaskContextManager) -> bool:
-    """Whether the row says that the model has finished: an end is stored, or publication is pending.
+    """Whether the column `outcome` of the row shows that the model's work is over: it has an end, or `publishing`.
 
-    No other host may begin a task again from its issue if the model has finished it.
+    Another host must not begin such a task again from its issue.
     """
     outcome = context.column("outcome")
     return outcome == MARK or is_decided(outcome)
@@ -131,7 +131,7 @@ def try_now(ledger: Ledger) -> None:
 
 
 def _show(run: TaskRun, state: str, note: str) -> None:
-    """Edit the progress comment; if the edit fails, only an event is emitted."""
+    """Edit the progress comment so that it shows `state` and `note`; if the edit fails, only an event is emitted."""
     try:
         run.progress.edit(state, note=note)
     except MakimonoError as second:

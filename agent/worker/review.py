@@ -74,8 +74,8 @@ def _deliberate(
     conditions: list[str],
     isolation: str,
 ) -> Json:
-    """Ask the reviewers; an error or a limit of tokens or cost that prevents a vote gives FAILED_SAFE, because the work
-    is finished and a person can decide about it."""
+    """Ask the reviewers; returns the decision as JSON. An error or a limit of tokens or cost that prevents a vote gives
+    FAILED_SAFE, because the work is finished and a person can decide about it."""
     run.check_held()
     if (over := run.limits.check_requests()) is not None:
         return _failed(over.summary)

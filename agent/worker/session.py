@@ -142,13 +142,15 @@ class TaskRun:
         return list(dict.fromkeys([*urls, *filter(None, [self.context.column("url")])]))
 
     def check_held(self) -> None:
-        """Raise Fenced if another attempt owns the task; called before each outside effect."""
+        """Raise Fenced if another attempt owns the task; called before each outside effect. After this attempt has
+        paused the row (`resting`), nothing is checked."""
         if not self.resting:
             deadline.check()
             self.context.check_held()
 
     def heartbeat(self) -> None:
-        """Write the heartbeat and the counters into the row; also reap orphaned processes of commands.
+        """Write the heartbeat and the counters into the row; also reap orphaned processes of commands, and store a
+        notice if the model turned out not to take pictures.
 
         Raises Fenced if a newer attempt owns the row.
         """
@@ -176,7 +178,7 @@ class TaskRun:
     # --- what people see --------------------------------------------------------------------------------------
 
     def move_label(self, state: LabelState) -> None:
-        """Move the issue's label, unless the run may publish nothing."""
+        """Move the issue's label, except in a replay."""
         if self.publishing:
             self.check_held()
             self.forge.move_label(self.key, state)
@@ -218,7 +220,7 @@ class TaskRun:
         return truncate(text, self.forge, self.uuid)
 
     def _reply_without_effect(self, row: Row, comment: Comment) -> None:
-        """Tell a person in a reply that a command has no effect on a running task."""
+        """Reply to a person that the command in a comment has no effect on a running task."""
         if self.publishing:
             self.check_held()
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
@@ -288,7 +290,8 @@ class TaskRun:
 
 
 def open_run(wiring: Wiring, task: Task, *, attempt: int | None, publishing: bool, asked_here: bool) -> TaskRun:
-    """Open the files and the row of a task for one run, and emit an event about it.
+    """Open the files and the row of a task for one run, and emit `task_started`, and `store_repaired` for each repair
+    of a file.
 
     `attempt` is the number of the claimed attempt.
     """

@@ -7,8 +7,9 @@ fetched and each of their segments is checked; then the older state is moved to 
 files take its place. `replica.json` is removed
 first and written last, so that the next attempt repeats a takeover that was interrupted.
 
-If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS.  After PATIENCE_SECONDS, or
-if no manifest in the replica is complete, the task continues from its folder, or from its issue, and reports that.
+If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS. After PATIENCE_SECONDS, or
+if no manifest in the replica is complete, the task continues from its folder, or from its issue, and the event
+`replica_unused` reports that.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ PATCH_LIMIT = 50_000
 
 
 class TaskCommits:
-    """Makes and describes the commits of one task. `pushes` False: the commits will not be pushed but handed over as a
+    """Makes and describes the commits of one task. If `pushes` is False, the commits are not pushed but delivered as a
     patch."""
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
@@ -49,7 +49,8 @@ class TaskCommits:
         self._described: tuple[tuple[str | None, ...], Report] | None = None
 
     def commit(self, title: str) -> Report:
-        """Commit all changes under `title`; returns a report about all commits of the task.
+        """Commit all changes with `title` as the title of the message; returns a report about all commits of the task,
+        which is empty if there are none.
 
         Raises RulesRefused if git must not read a file, or GitError, WorkError, DiskError.
         """

@@ -1,5 +1,5 @@
-"""Describes the work of a task that is not published yet: the stored outcome, the host that has the work, and its place
-for a person.
+"""Stores and finds work of a task that is not published yet: the outcome, the host that has the work, and a sentence
+for people about where the work is.
 
 If the model has finished or asks a question, and only publishing is left, the outcome is stored in `effects.jsonl`, and
 the row's `outcome` is `publishing`. The next attempt uses the work tree and the receipts of the earlier one, publishes
@@ -92,8 +92,10 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
     """Store `outcome` for a task after its worker died, so that one more attempt publishes the work without a request
     to the model.
 
-    Returns False if there is no work on this host, or if the worker that died was already publishing the work.
-    `leave_to_publish` may be called only if no worker holds the row; the caller queues the row afterwards."""
+    Returns False if there is no work on this host, if the worker that died was already publishing the work, or if the
+    folder is locked or cannot be written. `leave_to_publish` may be called only if no worker holds the row; the caller
+    queues the row afterwards.
+    """
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not has_work(folder) or is_pending_in(folder):
         return False

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartedTree:
-    """An open work tree, and the commit or point from which it was started.
+    """An open work tree, and how it was started.
 
     `point`: the point of another task from which this task starts, else None.  `restored`: the result of restoring the
-    tree from a replica, else None.  `takes_up`: the tree contains unpublished commits of the earlier task."""
+    tree from a replica, else None.  `takes_up`: the tree contains unpublished commits of the earlier task.
+    """
 
     workspace: Workspace
     plan: BranchPlan
@@ -55,7 +56,7 @@ def open_work_tree(
     """Fetch into the mirror, choose branch and start commit, and open the work tree at that commit.
 
     The content of a work tree that exists already is not changed. Notices for people about the start are the first
-    entries of `run.reports`. Raises IssueUnreadable if the branch of a fork changed during the fetch.
+    entries of `run.reports`. Raises IssueUnreadable if the branch of a fork has changed since it was checked.
     """
     folder = run.context.context_dir
     point = read_fork_point(folder)
