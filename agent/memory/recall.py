@@ -1,9 +1,9 @@
 """Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
 A TaskRecall opens memory.db at its first call and does not add or change memories. A caller that no longer waits for a
-call in another thread uses `abandon`. A TaskRecall never creates a missing memory.db. A task gets no quarantined
-records, no events from which quarantined records were made, and no events of trust 0. A record is no longer quarantined
-when a person runs `memory promote`.
+call in another thread calls `abandon`. A TaskRecall never creates a missing memory.db. A task gets no quarantined
+records, no events from which quarantined records were made, and no events of trust 0. A record stays quarantined until
+a person runs `memory promote`.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class TaskRecall:
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
     def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
-        """The records that the task may get and that the briefing does not contain already, each text once; pinned
-        records first."""
+        """The active records that were not made from this task, without the summaries of sessions in `said_elsewhere`,
+        each text once; pinned records first, then the most relevant ones."""
         found: dict[str, MemoryHit] = {}
         for hit in hits:
             session = hit.record.session_id or session_of(hit.record.namespace)

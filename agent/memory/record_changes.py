@@ -1,5 +1,5 @@
-"""Changes an existing memory record: promote, pin, invalidate, mark used. Each change of a memory record appends an
-entry to the log."""
+"""Changes existing memory records by entries in the log: promotes, pins and invalidates them, and counts uses and
+outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def newest_block(write: Writing, namespace: str, session_id: str) -> int:
-    """The number of the session document to which a new record is added; 0 begins a new document."""
+    """The number of the session document (`context_index.py`) to which a new record is added; 0 begins a new
+    document."""
     found = write.run("record_block", namespace=namespace, session_id=session_id) if session_id else []
     return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0
 
@@ -27,8 +28,9 @@ VERSIONS = 100
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
-    """Make a record active that is quarantined, invalid or superseded.  With `trust` None the trust of the record does
-    not change."""
+    """Make a record active that is quarantined, invalid or superseded, with the trust `trust`; None leaves its trust as
+    it is.  An active record only gets the trust.  Raises UsageError if there is no such record, or if it is active and
+    `trust` is None."""
     row = _row(write, record_id)
     if row["status"] == "active" and trust is None:
         raise UsageError(f"memory record {record_id} is active already")
@@ -43,8 +45,8 @@ def pin(write: Writing, record_id: str, *, pinned: bool) -> None:
 
 
 def invalidate(write: Writing, record_id: str, reason: str) -> None:
-    """Mark a record as invalid because it is no longer true.  An invalid record stays in memory.db and is not
-    recalled."""
+    """Mark an active or quarantined record as invalid because it is no longer true; any other record stays as it is.
+    An invalid record stays in memory.db and is not recalled."""
     if _row(write, record_id)["status"] in ("active", "quarantined"):
         write.append("invalidated", record_id, {}, reason)
 

@@ -1,4 +1,4 @@
-"""The retrieval of memory records below one namespace, ordered by relevance and age."""
+"""The retrieval of memory records below one namespace or several, ordered by relevance, age and outcomes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RecordSearch:
         """The hits of the query for each pair of namespace and config. The number of records with each term of the
         query is read once for all pairs, and the candidates of all namespaces are scored together."""
         query = query[:LONGEST_QUERY]
-        vector = self.vectors.of_query(query)  # before the first statement
+        vector = self.vectors.of_query(query)  # before the first SQL statement (`Vectors.of_query`)
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query))
         most: dict[tuple[str, str, int], int] = {}
@@ -102,8 +102,8 @@ class RecordSearch:
         return frozenset(self.terms(COMMON_WORDS))
 
     def _candidates(self, asked: Query, where: tuple[str, str, int], top_k: int) -> list[int]:
-        """Keys of the records of a namespace that may match: all records of a small namespace, else the candidates of
-        the search.
+        """Keys of the active records of a namespace that may match: all of them if there are at most MOST, else the
+        candidates of the search.
         """
         first, end, min_trust = where
         among = {"first": first, "end": end, "min_trust": min_trust, "now": clock.stamp()}
@@ -115,7 +115,8 @@ class RecordSearch:
     def _best(
         self, scores: Mapping[int, float], rows: Mapping[int, Mapping[str, Any]], config: RetrievalConfig
     ) -> list[MemoryHit]:
-        """The best `top_k` of the given records, each with its relevance."""
+        """The best `top_k` of the given records with at least the relevance `config.relevance_score`, each with its
+        relevance."""
         scored = []
         for key, score in scores.items():
             row = rows[key]

@@ -1,10 +1,11 @@
 """Creates memory records, with consolidation, and reads them by id.
 
-Consolidation compares the text of a new record with the most similar records of the same namespace.  A text that was
-forgotten in this namespace before is not stored.  If the text of a new record is a duplicate, no record is added: the
-existing record gets the new sources as well.  A new version supersedes the old record, unless the old record is pinned,
-is newer or has a higher trust.  A text that is neither a duplicate nor a new version is a new record.  Consolidation
-neither changes the text of a record nor deletes a record.  `record_changes.py` changes existing records.
+A text that was forgotten in this namespace before is not stored.  Consolidation compares the text of a new record with
+the existing ones of the same namespace.  If the text is a duplicate (an equal text, or nearly the same one of at least
+the same trust), no record is added: the existing record gets the new sources as well.  Else the new record supersedes
+the similar ones, unless they are pinned, are newer or have a higher trust.  A quarantined record, and one that names
+the records that it supersedes, is compared only with equal texts.  Consolidation neither changes the text of a record
+nor deletes a record.  `record_changes.py` changes existing records.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Records:
         self.cap = cap
 
     def create(self, write: Writing, new: NewRecord) -> MemoryRecord:
-        """Store a record after consolidation; return the new record, or the existing one that it was merged into."""
+        """Store a record after consolidation; return the new record, the existing one that it was merged into, or a
+        record without id and text, with the status `forgotten`, if the text was forgotten before.
+
+        Raises UsageError for a wrong namespace or trust, an empty text, or a source that does not exist."""
         check_namespace(new.namespace)
         if not 0 <= new.trust <= 3:
             raise UsageError(f"trust {new.trust} is not allowed; allowed are 0 to 3")
@@ -188,8 +192,8 @@ class Records:
         return [row for _, row in near]
 
     def _keep_cap(self, write: Writing, namespace: str, newest: str) -> None:
-        """Make the least useful records invalid if there are more than `cap` below the first two parts of the
-        namespace."""
+        """If there are more than `cap` records below the first two parts of the namespace, make the least useful ones
+        invalid, but no pinned one and not the record `newest`."""
         first, end = span(scope(namespace))
         more = int(write.run("record_count", first=first, end=end)[0]["records"]) - self.cap
         if more > 0:
@@ -224,7 +228,7 @@ class Records:
 
 
 CARRIED = ("helped", "hurt", "uses", "last_used_at", "pinned")
-"""Columns that the new version of a record takes over from the old one."""
+"""Columns of a superseded record that are added to those of the record that supersedes it."""
 COLUMNS = (
     *("id", "namespace", "strategy", "text", "title", "timestamp", "created_at", "status", "reason", "trust"),
     *("session_id", "uses", "last_used_at", "helped", "hurt", "valid_to", "superseded_by", "expires_at"),

@@ -62,7 +62,8 @@ def is_whole(database: Database) -> bool:
 
 
 def remake(database: Database) -> None:
-    """Drop and create every table that is made from the log, and create what else is missing, inside a transaction."""
+    """Drop and create every table that is made from the log, and the tables of the history of commits if one of them is
+    missing or damaged; create what else is missing. The caller opens a transaction."""
     history = () if _is_sound(database) else _HISTORY
     tables = dict.fromkeys(table for table, _ in _objects().values())
     _drop(database, [name for name in tables if name in history or name not in (*_KEPT, *_HISTORY)])

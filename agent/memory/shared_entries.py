@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 PAGE = 1000
-"""Number of entries that one query reads."""
+"""Maximum number of entries that one query reads."""
 MOST_CHARACTERS = 4_000_000
-"""Maximum number of characters of entries that one query reads or sends."""
+"""Number of characters after which a query reads or sends no further entry."""
 SENT_TOGETHER = 500
 
 
@@ -100,7 +100,7 @@ class SharedEntries:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Queue an entry that is already in memory.db for PostgreSQL, and send the queue if it is long."""
+        """Queue for PostgreSQL an entry that is already in memory.db, and send the queue if it is long."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         token = entry.payload.get("client_token") if entry.operation == "event" and entry.payload else None
         self._unsent.append(
@@ -126,7 +126,8 @@ class SharedEntries:
         self._unsent, self._characters = [], 0
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of the entries with these numbers from memory.db and from PostgreSQL."""
+        """Remove the texts of the entries with these numbers from memory.db and from PostgreSQL, and record there that
+        the bytes of the texts remain until `purge`."""
         chosen = list(numbers)
         self.local.blank(chosen)
         self.send()
@@ -142,8 +143,8 @@ class SharedEntries:
         return bool(mine) and mine == self.run("shared_known", number=number)
 
     def page(self, position: int) -> list[Entry]:
-        """The next entries of the shared log after the entry with the number `position`.  Raises Diverged unless
-        memory.db and the shared log have the same entry with the number `position`."""
+        """The next entries of the shared log after the entry with the number `position`, at most PAGE.  Raises Diverged
+        unless `position` is 0 or memory.db and the shared log have the same entry with this number."""
         rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
         found = [entry_of(row) for row in rows]
         if not position:

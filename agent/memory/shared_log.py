@@ -148,8 +148,7 @@ class SharedLog(SharedEntries):
             clock.sleep(0.2)
 
     def status(self) -> Mapping[str, Any]:
-        """The status of the shared log: its place, the number of its last entry, the number of the last entry in
-        memory.db, and the error if PostgreSQL cannot be reached."""
+        """The state of the shared log, as `base.Log.status` describes it; `error` is "" if PostgreSQL answers."""
         applied = self.local.last()
         found: dict[str, Any] = {"where": self.place.where, "last": None, "applied": applied, "error": "", "own": False}
         try:

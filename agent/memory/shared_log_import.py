@@ -77,8 +77,8 @@ class Join:
         return low
 
     def _blank_what_was_forgotten(self) -> None:
-        """Remove texts from the shared log that were forgotten after the backup was made from which the shared log was
-        restored."""
+        """Remove from the shared log the texts that memory.db has forgotten: a shared log that was restored from an
+        older backup has them again."""
         if numbers := [row["number"] for row in self.database.run("log_blanked", most=self.common)]:
             self.log.blank(numbers)
 

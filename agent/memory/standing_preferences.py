@@ -29,7 +29,7 @@ TRUST = 1
 TOKENS = 200
 """Maximum number of tokens of all standing preferences of one actor together."""
 CONSIDERED = 200
-"""Maximum number of preferences of a namespace that are considered as standing preferences."""
+"""Only this number of the newest preferences of a namespace can be standing."""
 RELEVANCE = 0.0
 """The relevance of standing preferences, which are recalled without a search."""
 
@@ -39,8 +39,8 @@ def standing_preferences(
 ) -> list[MemoryHit]:
     """The standing preferences below `namespace`, at most `config.top_k`.
 
-    Pinned preferences come first; then those that more tasks have shown, or that helped more of the tasks that got
-    them.
+    Pinned preferences come first; then those with the largest number of tasks that have shown them, plus tasks that
+    they helped, minus tasks that they hurt; of equal ones the newest.
     """
     first, end = span(namespace)
     trust = max(TRUST, config.min_trust)

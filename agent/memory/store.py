@@ -203,7 +203,8 @@ class MemoryStore:
             return parts.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 
     def get_events(self, event_ids: Iterable[int]) -> list[EventHit]:
-        """The events with these numbers, in order, with a score of 1.  Forgotten events are left out."""
+        """The events with these numbers, in the order of their numbers, with a score of 1.  Forgotten events are left
+        out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=as_json(set(event_ids)))
             return [hit_of(row, 1.0) for row in sorted(rows, key=lambda row: int(row["id"]))]
@@ -228,7 +229,8 @@ class MemoryStore:
         quarantine: str = "",
         session_id: str = "",
     ) -> MemoryRecord:
-        """Store a record after consolidation; return the new record, or the existing one that it was merged into.
+        """Store a record after consolidation; return the new record, the existing one that it was merged into, or a
+        record without id and text, with the status `forgotten`, if the text was forgotten before.
 
         `event_ids` and `record_ids` are the sources of the record.  The record's trust is the lowest of `trust` and the
         trust of its sources.  The record's session is that of its namespace, else `session_id`, else that of its first
@@ -307,7 +309,8 @@ class MemoryStore:
         return self._within([hit for hits in found for hit in hits], standing_preferences.TOKENS)
 
     def _ranked(self, hits: Iterable[Iterable[MemoryHit]]) -> list[MemoryHit]:
-        """The hits of several namespaces, pinned records first, then by relevance and age."""
+        """The hits of several namespaces, pinned records first, then by relevance, age and outcomes
+        (`RecordSearch.rank`)."""
         rank = self._open.retrieval.rank
         return sorted((hit for some in hits for hit in some), key=lambda hit: (not hit.record.pinned, -rank(hit)))
 
@@ -359,8 +362,8 @@ class MemoryStore:
             return parts.records.get(record_id)
 
     def promote(self, record_id: str, *, trust: int | None = None, reason: str = "") -> None:
-        """Make a record active that is quarantined, invalid or superseded.  With `trust` None the trust of the record
-        does not change."""
+        """Make a record active that is quarantined, invalid or superseded, with the trust `trust`; None leaves its
+        trust as it is.  Raises UsageError if the record is active and `trust` is None."""
         with self._lock, self.writing() as write:
             record_changes.promote(write, record_id, trust=trust, reason=reason)
 
@@ -371,8 +374,8 @@ class MemoryStore:
             record_changes.pin(write, record_id, pinned=pinned)
 
     def invalidate(self, record_id: str, reason: str) -> None:
-        """Mark a memory record as invalid because its text is no longer true. A record that is invalid stays in
-        memory.db, but is not recalled."""
+        """Mark an active or quarantined record as invalid because its text is no longer true. An invalid record stays
+        in memory.db, but is not recalled."""
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
@@ -394,7 +397,8 @@ class MemoryStore:
             return record_changes.end_expired(write)
 
     def history_of(self, record_id: str) -> list[Entry]:
-        """The log entries about a record, oldest first."""
+        """The log entries that have the record as their subject, oldest first; entries about uses and outcomes name
+        several records in their payload, and are not among them."""
         with self._lock:
             return [entry_of(row) for row in self._open.database.run("log_of_subject", subject=record_id)]
 
@@ -445,8 +449,8 @@ class MemoryStore:
     def follow(self, *, purges: bool = True) -> Followed:
         """Apply the new entries of the log to memory.db.
 
-        With `purges`, also remove the bytes of texts that another host forgot, and of texts that a process forgot which
-        was killed before the bytes were removed.
+        With `purges`, also remove the bytes of texts that another host forgot, and of texts that were forgotten by a
+        process that was killed before it removed the bytes.
         """
         with self._lock:
             parts = self._open

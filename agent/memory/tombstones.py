@@ -8,7 +8,7 @@ import hashlib
 
 
 def tombstone(*parts: str) -> str:
-    """The hash of several strings together, for example of the place of a forgotten text and of the text's own hash."""
+    """The hash of several strings together, such as the namespace of a forgotten record and the hash of its text."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,6 +1,7 @@
 """Vectors of records, computed by a plug-in (`memory.embeddings`), as a second score besides that of the terms.
 
-A plug-in is a class without arguments that has a `name` (of the model, with its version) and turns texts into vectors:
+A plug-in is a class that is called without arguments; its object has a `name` (of the model, with its version) and
+turns texts into vectors:
 
     name: str
     __call__(texts: Sequence[str]) -> Sequence[Sequence[float]]      one vector for each text, all of one length
@@ -36,7 +37,7 @@ LONGEST = 4000
 
 
 class Vectors:
-    """The stored vectors of the records in one memory.db. Every error of the plug-in becomes MemoryUnavailable."""
+    """The stored vectors of the records in one memory.db. An error of the plug-in is raised as MemoryUnavailable."""
 
     def __init__(self, database: MemoryDatabase, plugin: str, guard: Guard | None) -> None:
         self.database = database
@@ -99,8 +100,9 @@ class Vectors:
         self.database.run("vectors_prune")
 
     def of_query(self, query: str) -> array[float] | None:
-        """The vector of a query; None if no plug-in is configured. A caller needs it before its first statement: a
-        plug-in may never return, and an open read would keep the write-ahead log."""
+        """The vector of a query; None if no plug-in is configured. A caller must call this before its first SQL
+        statement: a plug-in may never return, and an open read transaction would prevent the truncation of the
+        write-ahead log."""
         if not self.are_on:
             return None
         [found] = self._made([query])
