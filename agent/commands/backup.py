@@ -123,8 +123,8 @@ def _rows(settings: Settings, target: Path) -> tuple[str, str]:
 class _Copy(treecopy.Copy):
     """Copies trees that other processes change at the same time.
 
-    While a tree is copied, missing files are left out, and growing files are copied in the state in which they were. A
-    folder that cannot be read does not stop the copy; it is listed in `missed`.
+    A file that vanishes meanwhile is left out, and a growing file is copied up to the length that it had when it was
+    opened. A folder that cannot be read does not stop the copy; it is listed in `missed`.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,8 @@ class _Copy(treecopy.Copy):
         self.folder(source, target, task=True)
 
     def folder(self, source: Path, target: Path, *, task: bool = False) -> None:
-        """Copy a folder and all files below it, if it exists."""
+        """Copy a folder with its content, if it exists, without the entries that `_of_task` (with `task`) or
+        `_of_repository` leaves out."""
         told = len(self.missed)
         items = Items(lambda _name, why: self.missed.append(why), whole=(DiskError,))
         with items.handling(source.name), suppress(FileNotFoundError, NotADirectoryError):

@@ -45,7 +45,7 @@ the pushed commit.
 class Branches:
     """The pushed branches that one run of `cleanup` removes.
 
-    `waiting` are the tasks of which the branch has to wait, because the forge did not answer.
+    `waiting` are the uuids of the tasks that keep their branch for now, because the forge or the remote did not answer.
     """
 
     wiring: Wiring
@@ -56,9 +56,9 @@ class Branches:
     def remove(self, row: Row, folder: Path) -> Removed | None:
         """Remove the branch of the task that owns the folder; returns the removed branch, None when the branch stays.
 
-        Raises an error of PASSING when the forge does not answer now: the folder has the only record of the pushed
-        commit, so the folder must stay until the forge answers. If a forge did not answer for one task, the same run of
-        `cleanup` asks it for no other task.
+        Raises an error of PASSING when the forge or the remote does not answer now: the folder has the only record of
+        the pushed commit, so the folder must stay until they answer. After such an error the same run of `cleanup` asks
+        this forge for no other task.
         """
         place = (row.key.task_source, row.key.instance)
         try:

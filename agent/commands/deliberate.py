@@ -50,7 +50,7 @@ MODES = ("vote", "debate")
 
 @dataclass(frozen=True, slots=True)
 class Deliberated:
-    """The decision of the reviewers, and the folder with its record."""
+    """The decision of the reviewers, the folder with its record, and `session`, the id of the deliberation."""
 
     decision: ConsensusDecision
     folder: Path

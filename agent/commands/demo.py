@@ -161,7 +161,8 @@ class Demo:
     def find_model(self) -> DemoModel:
         """The model behind OPENAI_API_KEY, else a model of Ollama, else of LM Studio, else the recording.
 
-        If the environment names a provider of models, the demo tries only that provider.
+        If the environment names a provider of models, the demo tries only that provider. Without a working sandbox the
+        demo uses the recording.
         """
         settings = self.load(**{"llm.replay.messages": str(self.recording)})
         named = settings.llm.provider if settings.origins.get("llm.provider") != "default" else None

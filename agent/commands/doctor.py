@@ -78,7 +78,7 @@ def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = 
 
 
 LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", "sandbox", "processes")
-"""The parts of the machine that `doctor` can check without a request to a server and without reading a large file."""
+"""The parts that `doctor` can check without a request to another machine and without reading a large file."""
 
 
 def examine_locally(settings: Settings) -> Iterator[Check]:
@@ -121,14 +121,16 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     yield "disk", lambda: doctor_base_dir.disk(settings)
     yield "sandbox", lambda: sandbox(settings)
     yield "processes", processes
-    yield "model", lambda: model(settings, None, None)
+    yield "model", lambda: model(settings, "model", None, None)
     summary = settings.context_storage.summary_model
     if summary.provider is not None or summary.model is not None:
-        yield "summary model", lambda: model(settings, summary.provider or settings.llm.provider, summary.model)
+        where = summary.provider or settings.llm.provider
+        yield "summary model", lambda: model(settings, "summary model", where, summary.model)
     if doctor_reviewers.are_used(settings):
         yield "reviewers", lambda: (Check("reviewers", *one) for one in doctor_reviewers.findings(settings))
+        part = "reviewer model"
         for provider, named in doctor_reviewers.other_models(settings):
-            yield "reviewer model", lambda at=provider, named=named: model(settings, at, named)  # type: ignore[misc]
+            yield part, lambda at=provider, named=named: model(settings, part, at, named)  # type: ignore[misc]
     for source in settings.task_sources:
         yield source, lambda source=source: doctor_sources.forge(settings, source)  # type: ignore[misc]
 
@@ -282,7 +284,7 @@ def processes() -> Iterator[Check]:
     yield Check("processes", OK, str(cgroups.find()))
 
 
-def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
+def model(settings: Settings, name_of_part: str, provider: str | None, name: str | None) -> Iterator[Check]:
     """Check the server of the model, the model, its effective window, and the counting of tokens."""
-    for part, state, found, advice in doctor_model.findings(settings, provider, name):
+    for part, state, found, advice in doctor_model.findings(settings, name_of_part, provider, name):
         yield Check(part, state, found, advice)

@@ -70,7 +70,8 @@ def base_dir(settings: Settings) -> Iterator[Check]:
 
 
 def _why_not_made(folder: Path) -> str:
-    """Why a folder that is not there cannot be made, "" if it can be: a folder is made beside it and removed."""
+    """Why a folder that does not exist cannot be made, "" if it can: as a test, a temporary folder is made in the
+    nearest existing folder above it."""
     parent = nearest_existing(folder)
     first = parent / folder.relative_to(parent).parts[0]
     if first.exists() or first.is_symlink():
@@ -124,7 +125,7 @@ def disk(settings: Settings) -> Iterator[Check]:
     place = nearest_existing(folder)
     found = os.statvfs(place)
     if not found.f_flag & os.ST_RDONLY and not folder.exists() and _why_not_made(folder):
-        return  # `base_dir` is the finding; the space of another file system would be a wrong one
+        return  # the check `base_dir` reports this; the folder that exists above may be on another disk
     if folder.is_dir() and os.access(folder, os.W_OK):
         yield _speed(folder)
     free = found.f_bavail * found.f_frsize

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """(state, observation, advice) for each configuration file that other users may write, or that contains a secret
-    and that other users may read."""
+    """(state, observation, advice) for the first configured command that must not be run, and for each configuration
+    file that other users may write, or that contains a secret and that other users may read."""
     try:
         check_commands(settings)
     except CommandRefused as error:
@@ -37,5 +37,5 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_held(value: object) -> bool:
-    """Whether a value in a configuration file is a secret in plain text."""
+    """Whether a configured value is a secret that is not empty."""
     return isinstance(value, SecretStr) and bool(value.get_secret_value())

@@ -29,14 +29,14 @@ NO_TOOLS = (
 )
 
 
-def findings(settings: Settings, provider: str | None, name: str | None) -> Iterator[Finding]:
-    """All findings about the model in use, or about the model for summaries when `provider` is given."""
+def findings(settings: Settings, part: str, provider: str | None, name: str | None) -> Iterator[Finding]:
+    """All findings about a model: the model in use, or, with `provider`, the model `name` of that provider (None: its
+    configured model). `part` is the part of the finding about the server ("model", "summary model")."""
     from agent.context import MessageStore
     from agent.llm import make_client
     from agent.tokens import counter_for
     from agent.window.limits import WindowLimits
 
-    part = "model" if provider is None else "summary model"
     with tempfile.TemporaryDirectory(prefix="makimono-doctor-") as folder:
         place = Path(folder)
         with closing(MessageStore(place, settings)) as store:
@@ -91,8 +91,8 @@ def _dialect(settings: Settings, client: ModelClient) -> Iterator[Finding]:
 
 
 def _learnt(settings: Settings, client: ModelClient) -> dict[str, object]:
-    """The facts in the ledger's database about this model on its server; {} when there is no database, or no such table
-    yet."""
+    """The facts in the ledger's database about this model on its server; {} if there is no database, or it cannot be
+    read."""
     from agent.store.learnt_model_facts import facts_in
     from agent.store.ledgers import LedgerKind
 

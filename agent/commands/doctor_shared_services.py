@@ -1,9 +1,9 @@
 """Findings of `doctor` about services that several hosts share in addition to the ledger: the broker and the storage of
 replicas.
 
-Each finding is (whether the service can be used, observation, advice); `doctor.py` prints it. The check of the broker
-creates the broker's queue if it is missing, as every daemon does; the check of the storage writes one small file and
-removes it.
+Each finding is (whether the service can be used, observation, advice); `doctor.py` makes a Check of it. The check of
+the broker creates the broker's queue if it is missing, as every daemon does; the check of the storage writes one small
+file and removes it.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Check]
 
 
 def missing_sources(settings: Settings) -> Iterator[Check]:
-    """A finding about open tasks of a source that is not configured any more; no finding if no task has such a source,
-    or if the ledger has no rows yet."""
+    """Findings about open tasks of a source that is not configured any more; none if no task has such a source, or if
+    the ledger does not exist yet or cannot be read."""
     from agent.store.ledgers import LedgerKind
     from agent.taskqueue.ledger import open_instances
     from agent.wiring import missing_task_sources

@@ -17,8 +17,8 @@ ADVICE = (
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yields the finding about the templates as (state, observation, advice). The check of the templates changes no
-    file."""
+    """Yields the finding about the templates as (state, observation, advice); yields nothing if users have written
+    none. The check of the templates changes no file."""
     loader = TemplateLoader(settings, stores=False)
     loader.refresh(force=True)
     if loader.error:

@@ -377,6 +377,20 @@ def test_a_model_for_summaries_is_looked_at_too(home):
     assert found["summary model"].state == FAIL
 
 
+def test_a_model_of_a_reviewer_has_a_finding_of_its_own(home):
+    with Script(Reply({})) as server:
+        url = server.url
+    configure(
+        home,
+        llm=f"{{provider: replay, replay: {{messages: rec.jsonl}}, openai: {{base_url: '{url}'}}}}",
+        consensus="{enabled: true, personas: {safety: {provider: openai}}}",
+    )
+    found = look(home)
+    assert found["model"].state == OK
+    assert found["reviewer model"].state == FAIL
+    assert "summary model" not in found
+
+
 def test_a_plug_in_that_cannot_be_loaded_is_a_finding(home):
     configure(home, llm="{provider: 'no_such_package.client:Client'}")
     assert look(home)["model"].state == FAIL
