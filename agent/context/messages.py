@@ -1,8 +1,9 @@
 """MessageStore has messages.jsonl and its view current.jsonl (docs/design/context.md, 3.2, 3.3 and 4.2).
 
-An append writes one line to each of the two files, at the same cost for the 200,000th message as for the first: numbers
-and tokens are counters, and contents stay on disk. The order of messages is checked at entry, so that the view is a
-legal request at any time. The method `compact` of MessageStore commits a compaction, because the view depends on it.
+An append writes one line to messages.jsonl, and one to current.jsonl if the message is in the view, at the same cost
+for the 200,000th message as for the first: numbers and tokens are counters, and contents stay on disk. The order of
+messages is checked at entry, so that the view is a legal request at any time. The method `compact` of MessageStore
+commits a compaction, because the view depends on it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class MessageStore:
 
     People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another
     program has changed or removed one of the two files. After a change by another program the store reads
-    messages.jsonl again and derives current.jsonl again; `noticed`, if set, is called.
+    messages.jsonl again if that was changed, derives current.jsonl again, and calls `noticed`, if set, with a sentence.
     """
 
     def __init__(
@@ -144,13 +145,14 @@ class MessageStore:
         message. An empty tool result becomes "(no output)", an empty message "(empty message)"; an answer with neither
         text nor calls is recorded but is not part of the view. `provider_fields` are fields of an answer that only its
         own server understands (`provider_fields.to_keep`). `form` marks calls that the model wrote as text
-        (`llm/tool_calls_as_text.py`). `memory` is the data from long-term memory for a briefing
-        (`window/assembler.py`). `comments` are the identities of the comments in the message's text, in order.
+        (`llm/tool_calls_as_text.py`). `memory` describes the memories in a briefing (`window/assembler.py`) or in a
+        message of the kind `memory`. `comments` are the identities of the comments in the message's text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
-        content that is not text, a result without an open call, any other message while calls are open.  Raises
-        DiskError when a write fails; then neither messages.jsonl nor current.jsonl has the message.  A tool result is
-        ignored if another program removed the call with this result from messages.jsonl.
+        content that is not text, a result without an open call, any other message while calls are open, tool calls or
+        pictures in a message of a role that has none.  Raises DiskError when a write fails; then neither messages.jsonl
+        nor current.jsonl has the message.  A tool result is not recorded if another program removed its call from
+        messages.jsonl; then the `seq` of the newest message is returned.
         """
         self._look()
         survey = self._survey
@@ -426,8 +428,8 @@ class MessageStore:
         )
 
     def sync(self, *, force: bool = False, view: bool = False) -> None:
-        """Sync the appended lines, as often as `context_storage.durability` demands: tool calls first, since results
-        refer to them.
+        """Sync the appended lines, as often as `context_storage.durability` demands: each file after the files to which
+        its lines refer.
 
         With `view` current.jsonl is synced too: at the end of the task, after which it is not derived again.
         """
@@ -495,7 +497,8 @@ class MessageStore:
         self._stale = False
 
     def _catch_up(self) -> None:
-        """Read a compaction that another MessageStore of the same task committed."""
+        """Read a compaction that another MessageStore of the same task committed, or else changes by another program
+        (`_look`)."""
         if self.compactions.file.refresh():
             self._recut()
         else:

@@ -1,12 +1,11 @@
-"""Handles the pictures of a user's message: files below the task's folder that a record and a line of the view refer
-to.
+"""The pictures of a user's message: files below the task's folder to which the record and the line of the view refer.
 
 `record["images"]` is a list of `{"file", "media_type", "width", "height", "tokens"}`, in the order of the text. The
 line of the view has the same list of pictures beside the content; it is the only part of the view that is not in the
 wire format. The client reads the files and encodes them for its server, so the view stays small. The field `tokens` of
-a record includes the tokens of its pictures. A record's pictures are removed from the view, and replaced by a line of
-text with their names, by a mask that reaches the record, or, for a record at the head of the view, by a compaction that
-omits later messages. All functions of `pictures.py` are pure.
+a record includes the tokens of its pictures. A mask that reaches a record replaces its pictures in the view by a line
+of text with their names; the pictures of the briefing are replaced by the first compaction of any kind that reaches
+the briefing. All functions of `pictures.py` are pure.
 """
 
 from __future__ import annotations

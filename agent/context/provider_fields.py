@@ -1,4 +1,4 @@
-"""Handles provider-specific fields of an answer, stored beside it: reasoning, signatures and the like.
+"""Provider-specific fields of an answer, stored in its record: reasoning, signatures and the like.
 
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
 view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are

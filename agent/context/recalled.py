@@ -50,8 +50,8 @@ class RecalledStore(Store):
 
         Each of `hits` has `id` ("" for a memory of a plug-in), `kind` (record, file, event, commit, memory), `layer`,
         `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens. `missing` maps each
-        unavailable memory layer to the reason. `text` is the text that the model gets, `tokens` its tokens without any
-        ratio, `compactions` the number of compactions so far.
+        unavailable memory layer to the reason. `text` is the text that the model gets, `tokens` its tokens without the
+        learnt ratio, `compactions` the number of compactions so far.
         """
         self.file.refresh()
         number = self.file.next_id()

@@ -91,7 +91,7 @@ class RequestStore(Store):
     def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
         super().__init__(context_dir, durability=durability, redact=redact)
         self.begun_path = self.context_dir / BEGUN
-        # A function that is called with each request that got no answer.
+        # A function that is called with the record of each request that has another status than "ok".
         self.failed: Callable[[Json], None] | None = None
         self._lock = threading.Lock()
         self._descriptor = -1

@@ -33,7 +33,7 @@ def output_name(record: Json) -> str:
 
 
 def shorten(record: Json, largest: int | None) -> str | None:
-    """The content of a message in at most `largest` bytes, but never fewer than LEAST.
+    """The content of a message, shortened to at most `largest` bytes, or to LEAST if that is more.
 
     Returns None if the content is not longer, or if trims do not apply to the message.
     """

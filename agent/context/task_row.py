@@ -127,7 +127,7 @@ class TaskRow:
             raise self._fenced(found)
 
     def status(self, status: str, error_message: str | None, error_code: str | None) -> None:
-        """Set only the status of the row; a status that ends the task also sets `completed_at`."""
+        """Set the status and the error of the row; a status that ends the task also sets `completed_at`."""
         known = Status(status)
         completed = clock.stamp() if known in CLOSED_STATUSES else None
         self._held(

@@ -45,7 +45,8 @@ class ViewFile:
         return True
 
     def replace(self, lines: Iterable[Line]) -> None:
-        """Write a new version of the file: to a temporary file, which is synced and renamed over the old one."""
+        """Write a new version of the file: to a temporary file, which is synced (with `sync`) and renamed over the old
+        one."""
         tokens = 0
 
         def chunks() -> Iterable[bytes]:
