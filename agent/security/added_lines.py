@@ -24,8 +24,8 @@ def added_lines(
 
     `diff` is git's output in chunks of any size. `suspects` is a fast filter: it gets a block of lines and returns
     False if none of them matters. Removed and unchanged lines of a diff are skipped; text outside of hunks (file names,
-    commit messages) counts as added. `where` is like `src/app.py, line 3`. The pieces of a long line overlap by
-    `overlap` bytes.
+    commit messages) counts as added. `where` is like `src/app.py, line 3`. A line of a hunk begins with its `+`. A line
+    longer than LONGEST_LINE comes in pieces that overlap by `overlap` bytes.
     """
     path = where = ""
     kind = b""

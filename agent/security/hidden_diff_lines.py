@@ -23,6 +23,10 @@ MOST = 10
 SHOWN = 120
 """A listed hidden line is shortened to this many characters."""
 
+OVERLAP = 64
+"""Pieces of a long line overlap by this many bytes, so that a hidden character, or a word with look-alike letters, is
+whole in one of two neighbouring pieces; one inside the overlap is listed twice."""
+
 SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u2223\u01c0\u2028\u2029\x85"
 """Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`), or that only some editors
 treat as a line end; from Unicode's confusables.txt (UTS 39)."""
@@ -43,7 +47,7 @@ def hidden_lines(diff: Iterable[bytes]) -> list[str]:
     Joiners and selectors of emoji, a byte order mark at the start of a file, and CR LF are not listed.
     """
     found: list[str] = []
-    for where, line in added_lines(diff, lambda block: _UNUSUAL.search(block) is not None):
+    for where, line in added_lines(diff, lambda block: _UNUSUAL.search(block) is not None, OVERLAP):
         text = line[1:].decode("utf-8", "replace").removesuffix("\r")
         if where.endswith(", line 1"):
             text = text.removeprefix("\ufeff")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _ADDRESS = re.compile(r"\bhttps?://(?=[\w\[])(?:\[[0-9a-f:.]{0,45}\])?[^\s<>\"'`|\\^{}()\[\]*]+", re.IGNORECASE)
-"""The part of a URL that belongs to it in any place: a bracket or an asterisk may end it before a mention."""
+"""Matches a URL up to the first character at which some renderer ends it, such as a bracket or an asterisk: a mention
+may follow there."""
 _OF_ITEM = re.compile(
     r"/(?=[ipmwed])(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE
 )
@@ -95,7 +96,8 @@ class Inert:
         )
 
     def _undrawn(self, text: str) -> str:
-        """Keep the forge from drawing a diagram of a block of code, also of one that not every renderer finds."""
+        """Keep the forge from drawing a diagram of a block of code, also of a block that only some renderers
+        recognise."""
         if _MAY_DRAW.search(text) is None:
             return text
         done = []

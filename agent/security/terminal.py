@@ -10,7 +10,8 @@ _UNSAFE = frozenset(
 
 
 def plain(text: str) -> str:
-    """`text` without terminal sequences, controls, and reordering or invisible characters.
+    """`text` without terminal sequences and without the characters of the rules PI-05, PI-07, PI-10 and PI-14 (tags,
+    bidirectional controls, control characters, code points without meaning).
 
     Newlines, tabs and emoji are preserved.  A carriage return before a newline is removed; any other becomes a newline.
     """
@@ -24,16 +25,17 @@ def plain(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """`text` with U+FFFD in place of each control and each reordering or invisible character, so that the words around
-    it stay apart.  Newlines, tabs and emoji are preserved."""
+    """`text` with U+FFFD in place of each character that `plain` removes as unsafe, so that the text before and after
+    it stays apart.  Newlines, tabs and emoji are preserved."""
     bad = _unsafe(text)
     return invisible_characters.replaced(text, bad, lambda _bad: "\ufffd")[0] if bad else text
 
 
 def plain_json(text: str) -> str:
-    r"""Equivalent JSON that is safe to print: each unsafe character is escaped as `\u009b` or as a surrogate pair.
+    r"""JSON equal to `text` that is safe to print: each character that `plain` removes as unsafe is escaped as `\u009b`
+    or as a surrogate pair.
 
-    In valid JSON such as `text`, unsafe characters can be only inside strings.
+    In valid JSON, such characters can be only inside strings.
     """
     bad = _unsafe(text)
     return invisible_characters.replaced(text, bad, _escape)[0] if bad else text

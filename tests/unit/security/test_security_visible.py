@@ -3,6 +3,7 @@
 import pytest
 from cpu_time import cpu_seconds
 
+from agent.security.added_lines import LONGEST_LINE
 from agent.security.hidden_diff_lines import hidden_lines, show_hidden
 
 SCRIPT = "\u0434\u043b\u044f"
@@ -112,3 +113,13 @@ def test_text_in_other_languages_takes_hardly_longer_than_english():
         [f"\u00e9t\u00e9_{number} = d\u00e9j\u00e0(vu, {number}) \u00e0 c\u00f4t\u00e9" for number in range(8000)]
     )
     assert max(japanese, french) < 2 * english
+
+
+@pytest.mark.parametrize("before", range(-6, 7))
+@pytest.mark.parametrize("deceit", ["\u202e", " p\u0430ypal "])
+def test_a_deceit_at_the_seam_of_two_pieces_of_a_long_line_is_listed(deceit, before):
+    line = b"+" + b"a" * (LONGEST_LINE + before - 1) + deceit.encode() + b"b" * 9000
+    diff = b"+++ b/src/app.py\n@@ -0,0 +1 @@\n" + line + b"\n"
+    found = hidden_lines([diff[at : at + 5000] for at in range(0, len(diff), 5000)])
+    assert found
+    assert all(("PI-07" if deceit == "\u202e" else "PI-19") in one for one in found)
