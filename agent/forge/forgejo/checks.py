@@ -26,7 +26,8 @@ STATES: dict[str, CheckState] = {
 
 
 def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
-    """The commit statuses of a commit; an empty result if Forgejo does not know the commit. Raises ForgeError."""
+    """The commit statuses of a commit; an empty result if Forgejo does not know the commit, and one with `unread` if
+    the token may not read them. Raises ForgeError."""
     try:
         found = _statuses(wire, f"{project.path}/commits/{quote(commit, safe='')}/status")
     except ForgeRefused as error:

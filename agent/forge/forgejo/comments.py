@@ -88,7 +88,7 @@ class CommentReader:
                 yield int(found["number"])
 
     def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
-        """The comments, reviews and comments on lines of a pull request, each with its author.
+        """The comments, reviews and unresolved comments on lines of a pull request, each with its author.
 
         A comment on a line may be edited without a change of its review, so the comments of all reviews are read. If
         the pull request is gone, its comments are left out and no error is raised.

@@ -118,9 +118,9 @@ class ForgejoForge:
     def per_hour(self, interval: float) -> float:
         """The number of requests that polls send in an hour in which nothing changes.
 
-        At each poll the adapter requests one search for the label per owner, one search for assignments and one list of
-        changes per repository (as if each repository had ended tasks); each repository is requested again when its
-        stored facts are too old.
+        At each poll the adapter requests one search for the label per owner (with `start.label`), one search for
+        assignments (with `start.assignee`), and per repository one list of changes (as if each had ended tasks) and one
+        of recent issues (with `start.mention`); each repository is requested again when its stored facts are too old.
         """
         owners = {owner.casefold() for owner, _ in self.projects} or {self.section.owner}
         looks = 3600 / interval
@@ -223,7 +223,7 @@ class ForgejoForge:
         return True
 
     def author_may_ask(self, key: TaskKey) -> bool:
-        """See `ForgeReports`."""
+        """Implements `ForgeReports.author_may_ask`."""
         project, item = self._issue(key)
         return self.places.may_ask(project, item.get("user"))
 

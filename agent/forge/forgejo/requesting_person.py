@@ -98,8 +98,8 @@ def altered(
     since: str = "",
     events: list[dict[str, Any]] | None = None,
 ) -> str:
-    """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
-    `Forge.altered`).
+    """The reason why the title or text is not, or may not be, the one for which a person with permission asked; "" if
+    it is, if nobody with permission has asked, or if the author has permission (see `Forge.altered`).
 
     Forgejo's timeline has a row with the author for a new title, but no row for a new text, which only alters the
     issue's time of change. So a time of change of an issue that is later than the last row of its timeline counts as an
