@@ -261,7 +261,8 @@ def without(text: str, runs: list[tuple[int, int]]) -> str:
 
 
 def code_units(text: str) -> tuple[bytes, bytes]:
-    """Encode a text for the estimate: two bytes for each UTF-16 code unit, the classes of its high and its low byte.
+    """Encode a text for the estimate: one byte for each UTF-16 code unit, with the classes of its high and its low byte
+    in four bits each.
 
     Returns one string for the characters that `Fit.near` covers, and one for those of `Fit.far`.
 

@@ -3,7 +3,7 @@ r"""Finds and replaces text in a file so that no other text changes.
 The model sees and writes `\n`; the file may have any line ends, including mixed ones. The old text is searched for in a
 view of the file that has only `\n` as line ends. The common parts at the beginning and end of old and new text are not
 touched; only the part that differs is replaced, with the line end that the file has at that place. `edit.py` works on
-strings; `edit_file.py` handles the files.
+strings; `edit_file.py` reads and writes the files.
 """
 
 from __future__ import annotations

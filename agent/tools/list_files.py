@@ -1,5 +1,4 @@
-"""The tool `list_files` lists the files below a path, as `git ls-files` prints them, without folders of generated
-files.
+"""The tool `list_files` lists the paths of the files below a path, sorted, without folders of generated files.
 
 If there are too many files for one result, the tool shows a count per folder, so that the model can narrow the path.
 """

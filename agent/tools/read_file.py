@@ -1,8 +1,8 @@
 """The tools `read_file` and `read_output` show a page of lines, from files of any size in bounded memory.
 
-A page of lines ends at its byte limit and tells how to continue, so the general cap never cuts it. Long lines of a file
-are shortened (the numbers of its lines must not change); long lines of a stored output are folded, so that the model
-can read every character.
+A page of lines ends at its limit of bytes or tokens and tells how to continue, so the general cap never cuts it. Long
+lines of a file are shortened (the numbers of its lines must not change); long lines of a stored output are folded, so
+that the model can read every character.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLE = 1 << 16
 SURE = 10_000_000  # the maximum size in bytes of a file that is read as a whole to detect its encoding
 COUNTED = 64_000_000  # the maximum size in bytes of a file of which all lines are counted for the result
 LINES = 2000  # number of lines of a page when the call names no limit
-LINE = 2000  # maximum characters of a line that a page shows
+LINE = 2000  # maximum characters of a line on a page of several lines
 FOLD = 1000  # number of characters at which a stored output's lines are folded
 LFS = "version https://git-lfs.github.com/spec/"
 _CALL = re.compile(r"(tools|messages):([0-9]{1,9})")

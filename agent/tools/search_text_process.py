@@ -101,7 +101,7 @@ def search(
                 if parts is None:
                     binary += 1
                     continue
-                # Number of the last line that was handled already, so that its further pieces are not searched.
+                # Number of the last line with a match, so that its further pieces are not searched.
                 seen = 0
                 for count, piece in enumerate(parts, 1):
                     if (count % 4096 == 0 or not piece.ends) and clock.monotonic() > deadline:

@@ -70,7 +70,8 @@ def truncate(text: str, room: int, *, more: bool = False, longest: int = LINE) -
 
 
 def truncate(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Truncated | None:
-    """Returns None if `text` fits into `room` bytes and no line is over `longest` characters.
+    """The shown form of a text that is too long; None if `text` fits into `room` bytes and no line is over `longest`
+    characters.
 
     `more`: the middle of `text` is missing already.
     """

@@ -23,9 +23,10 @@ class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
     requests are read. `signs_commits`: GitHub makes the commits and signs them. Each poll of GitHub has a new task
-    getter, so `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter. `asked_by`: task
-    → the account that asked for its work. `states`: task → (the time of the issue's last change for which its events
-    were read, whether the bot was unassigned)."""
+    getter, so the adapter stores the facts that a later poll needs: `told` (the problems that were reported already),
+    `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the lists that GitHub did
+    not answer). `asked_by`: task → the account that asked for its work. `states`: task → (the time of the issue's last
+    change for which its events were read, whether the bot was unassigned)."""
 
     section: Any
     wire: GitHubWire

@@ -104,7 +104,8 @@ class AppToken:
         self.permissions = dict(made.get("permissions") or {})
 
     def _made(self) -> Any:
-        """GitHub's answer with a new token.  If the App was installed anew, its installation is looked up again."""
+        """GitHub's answer with a new token. If the App was installed anew, its installation is looked up again, unless
+        the settings name it."""
         if self.installation is None:
             known = self.facts.find(INSTALLATION)
             self.installation = self._installation() if known is None else int(known)

@@ -39,8 +39,8 @@ class CheckReader:
         self.project = project
 
     def read(self, commit: str) -> Checks:
-        """The check runs and commit statuses of a commit; none if GitHub does not know the commit.  Raises
-        ForgeError."""
+        """The check runs and commit statuses of a commit; none if GitHub does not know the commit. If the token may not
+        read one of these kinds, `unread` of the result says so. Raises ForgeError for every other failure."""
         unread = []
         path = f"{self.project.path}/commits/{quote(commit, safe='')}"
         try:
@@ -106,7 +106,8 @@ class CheckReader:
 
     def log(self, check: Check) -> str:
         """The end of the log of a check that is a job of Actions; for another check run, or if the log is gone or may
-        not be read, the annotations of the check run. Raises ForgeError."""
+        not be read, the annotations of the check run; "" for a commit status, and if the annotations may not be read
+        either. Raises ForgeError."""
         number = check.log.removeprefix(_JOB).removeprefix(_RUN)
         if not number.isdigit():
             return ""

@@ -59,8 +59,8 @@ class CommentReader:
     def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
-        Comments and reviews of the cursor's pull requests are included; if one of these pull requests was never read,
-        all its comments are included.
+        Comments of the cursor's pull requests are included, all of them if the pull request was never read. Of reviews,
+        which GitHub cannot list by time, all are included.
         """
         path, pulls = self.project.path, cursor.pulls
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}

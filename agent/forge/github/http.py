@@ -1,8 +1,8 @@
 """The HTTP client of the GitHub adapter: rate limiter, token, conditional requests, retries; it translates errors of
 GitHub and PyGithub into errors of this program.
 
-The adapter sends its requests to the API through `GitHubWire`, and PyGithub transmits them (`requester.py`).  This
-module handles HTTP and GitHub's rules for clients; it does not interpret issues, labels or pull requests.
+The adapter sends its requests to the API through `GitHubWire`, and PyGithub transmits them (`requester.py`). This
+module knows GitHub's rate limits, pages, tokens and errors; it does not interpret issues, labels or pull requests.
 
 GET requests are conditional: an answer with an ETag is stored, compressed, and the next request for the same resource
 sends that ETag as `If-None-Match`.  An answer 304 does not count against the rate limit, and then the stored answer is

@@ -51,7 +51,8 @@ class Pulls:
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
-        """Open a pull request of GitHub with a POST.
+        """Open a pull request of GitHub with a POST; a draft is opened as ready if the repository does not support
+        drafts. Raises ForgeRefused if GitHub refuses it, ForgeUnreachable if GitHub does not answer.
 
         If the result of the POST for a new pull request is unknown, `open` searches for the pull request before the
         second attempt; if GitHub reports "already exists", `open` returns the existing pull request.

@@ -202,9 +202,9 @@ class Repositories:
         return self.is_own(user) and self.is_person() and login(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any) -> bool:
-        """Whether a person has permission to ask for work: that person must have write access, and must be in the
-        setting `allowed_users` when the setting is not empty.  A machine account, and an own account that is no
-        person's, have permission only when `allowed_users` lists them; a deleted account never has permission."""
+        """Whether an account has permission to ask for work. A person must have write access, and must be in the
+        setting `allowed_users` when the setting is not empty. A machine account, and an own account that is no
+        person's, have permission exactly when `allowed_users` lists them. A deleted account never has permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False

@@ -168,8 +168,9 @@ def times_of_requests(
 def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str, Any]) -> bool:
     """Whether the bot was removed from the assignees after the run of the task began.
 
-    The events are read only after a change of the issue.  The first look of a process relies on what a poll has read
-    lately of an issue to which the bot was not assigned: a change since then counts at the next look.
+    The events are read only after a change of the issue. The first call of a process for an issue reads no events if a
+    poll has stored lately that the bot was never assigned (`known_asker`); a change since then is found at the next
+    call.
     """
     if forge.places.is_assigned(item):
         return False

@@ -73,8 +73,8 @@ def reply(wire: GitHubWire, project: Project, comment: Comment, text: str, is_ow
 def find_reply(
     wire: GitHubWire, project: Project, comment: Comment, marker: str, is_own: Callable[[Any], bool]
 ) -> str | None:
-    """The id of the own account's answer with the marker, in the thread of the comment or in the conversation; None if
-    there is no such answer."""
+    """The id of the own account's answer with the marker, in the conversation or, for a comment on a line, among the
+    comments on lines of the pull request; None if there is no such answer."""
     number, thread = _place(comment)
     places = [(f"issues/{number}/comments", ""), *([(f"pulls/{number}/comments", "r")] if thread else [])]
     for path, kind in places:

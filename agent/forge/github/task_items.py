@@ -47,7 +47,7 @@ class Items:
     def get(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
         """(the repository that the task key names, GitHub's answer about the issue).
 
-        Raises IssueUnreadable when the issue was moved to another repository.
+        Raises IssueUnreadable when the issue does not exist or was moved to another repository.
         """
         number = issue_number(key)
         for attempt in (1, 2):
@@ -68,7 +68,8 @@ class Items:
 
     @contextmanager
     def about(self, key: TaskKey) -> Iterator[None]:
-        """A context manager that raises IssueUnreadable if GitHub answers that the issue does not exist."""
+        """A context manager that raises IssueUnreadable if GitHub answers that the issue does not exist (any more) or
+        that issues are switched off."""
         try:
             yield
         except ForgeRefused as error:

@@ -94,8 +94,8 @@ class GitHubTaskGetter(EventTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or pull request of GitHub; None when it does not wait for work, or when the person who
-        asked for work cannot be determined."""
+        """The task of an issue or pull request of GitHub; None when it does not wait for work, when the person who
+        asked for the work has no permission, or when this poll cannot find out who asked."""
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
         return self._of_item(key, item, self.forge.items.label_names(item))
@@ -107,9 +107,9 @@ class GitHubTaskGetter(EventTaskGetter):
         """The login of the account that set the label or assigned the bot; the author of the issue if GitHub reports no
         such account.
 
-        Raises IssueUnreadable when no account with permission has asked. Whether the text of the issue was edited after
-        the request is not checked in the poll: the worker checks this (`Forge.altered`) and reports an edit on the
-        issue.
+        Raises IssueUnreadable when no account with permission has asked, or when GitHub does not show yet who asked.
+        Whether the text of the issue was edited after the request is not checked in the poll: the worker checks this
+        (`Forge.altered`) and reports an edit on the issue.
 
         The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
         task is taken; it is looked up again when the issue has changed.

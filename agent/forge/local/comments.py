@@ -51,7 +51,8 @@ class LocalComments:
     bot: str
 
     def all(self) -> tuple[list[Comment], list[str]]:
-        """(every readable comment in the file's order, sentences about the unreadable lines)."""
+        """(every readable comment in the file's order, sentences about the lines that are left out, since they are
+        unreadable or repeat an id)."""
         comments: list[Comment] = []
         problems: list[str] = []
         seen: set[str] = set()
@@ -143,7 +144,8 @@ class LocalComments:
             change(b"")
 
     def remove(self, comment_id: str) -> None:
-        """Remove a comment of the own account; the caller must hold the tracker's lock."""
+        """Remove a comment of the own account, if it exists; raises ForgeError for a comment of another author. The
+        caller must hold the tracker's lock."""
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):

@@ -325,7 +325,8 @@ class LocalForge:
     def task(self, number: int, *, labels: Collection[str] | None = None) -> Task | None:
         """The task of an open issue that has one of `labels` (of any open issue if `labels` is None), else None.
 
-        `task` reads only the beginning of the issue's file, which contains the front matter.
+        `task` reads only the beginning of the issue's file, which contains the front matter. Raises IssueUnreadable for
+        invalid front matter, an unknown repository, or a label that is probably a misspelt one of `labels`.
         """
         relative = f"issues/{number}.md"
         name = self._name(relative)

@@ -1,9 +1,9 @@
 """Reads the front matter of hand-written Markdown files, and changes one value without changing any other byte.
 
-The files belong to people, so their front matter is not loaded and dumped as a whole.  A change of front matter
-replaces the characters of one YAML node; then the new front matter is parsed again, and an error is raised if any other
-value has changed.  A change of one value preserves the order of the keys, comments, quotes, unknown keys and line ends.
-`front_matter.py` handles text only; `files.py` reads and writes the files.
+The files belong to people, so their front matter is not loaded and dumped as a whole. A change of front matter replaces
+the characters of one YAML node; then the new front matter is parsed again, and an error is raised if any other value
+has changed. A change of one value preserves the order of the keys, comments, quotes, unknown keys and line ends.
+`front_matter.py` works on text only; `files.py` reads and writes the files.
 """
 
 from __future__ import annotations
