@@ -101,8 +101,9 @@ def render_comments(
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    Comments up to `end_seq` that `references` does not name are listed by number, the newest first. `read(offset)`
-    returns a record of messages.jsonl.
+    A named comment that answers a question of the model follows that question. If only the question is up to `end_seq`,
+    it is shown alone. Comments up to `end_seq` that `references` does not name are listed by number, the newest first.
+    `read(offset)` returns a record of messages.jsonl.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []

@@ -89,7 +89,8 @@ def plan(
     carried: Any,
     keep_summary: bool,
 ) -> PlannedCompaction:
-    """Check the arguments and round the end down to whole groups; raises RecordRefused for an impossible compaction."""
+    """Compute a compaction, with its end rounded down to whole groups; nothing is written. Raises RecordRefused for
+    arguments that do not fit together."""
     if strategy not in STRATEGIES or strategy in BESIDE:
         allowed = ", ".join(one for one in STRATEGIES if one not in BESIDE)
         raise RecordRefused(f"strategy is {strategy!r}; allowed are {allowed}")

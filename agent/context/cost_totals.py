@@ -1,5 +1,5 @@
-"""Holds the total cost of the model for a task so far, as one value; the stores compute it, the row and the limits use
-it."""
+"""The requests, tokens, compactions and cost of a task so far, as one value; the stores compute it, the row and the
+limits use it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cost_of(usage: Usage, price: Price | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The total cost of the model for a task so far, in tokens.
+    """The requests to models, tokens, compactions, tool calls and cost (money) of a task so far.
 
     Tokens are those that servers reported, or estimates where a server reported none; `prompt` includes `cached`.
 

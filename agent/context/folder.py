@@ -1,4 +1,5 @@
-"""Handles a task's folder: its place, metadata.json, files left by a dead process, and the final move.
+"""Makes a task's folder with its metadata.json, removes files that a dead process left in it, and moves it at the
+task's end.
 
 In base_dir the folder of a task is `running/{uuid}/`, and after the task's end `completed/{uuid}/`
 (docs/design/context.md, 2.1 and 3.1; docs/files.md).

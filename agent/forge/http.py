@@ -117,7 +117,7 @@ class OneHost(requests.Session):
 
 def server_now(headers: Mapping[str, str]) -> float:
     """The time of the server in Unix seconds, from the header `Date` of its answer; the local time if the header is
-    missing.
+    missing or unreadable.
 
     A time that the server announces (a reset of its rate limit) has to be compared with the server's clock, since the
     local clock may be wrong.

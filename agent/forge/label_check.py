@@ -44,8 +44,8 @@ def label_problems(
 
     `there` maps the name of a project to the names of its labels. `fold` maps all spellings that the forge treats as
     the same label to one text. A configured label that no project has is reported only if it is the bot label, which
-    people set; the program creates the other labels itself. `start`: the events that ask for a task in the project; a
-    bot label that is none of them is not reported.
+    people set; the program creates the other labels itself. `start`: the ways to ask for a task; if labels are not
+    among them, the bot label is not reported.
     """
     start = start or Start()
     ours = {fold(name) for name in labels.names()}

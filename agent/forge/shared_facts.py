@@ -60,7 +60,7 @@ class SharedFacts:
         self._write(lambda found: found | {key: fact})
 
     def drop(self, name: str) -> None:
-        """Remove the fact `name`, because it may have changed, so that the next process reads it from the host."""
+        """Remove the fact `name` because it may have changed, so that it is read from the host again."""
         if self.find(name) is None:
             return
         key = self._key(name)

@@ -1,4 +1,4 @@
-"""What asks for a task on a forge: the part `start` of its section of the settings."""
+"""The ways to ask for a task on a forge: the part `start` of its section of the settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 
 def start_of(forge: Forge) -> Start:
-    """What asks for a task on a forge (`start` of its section of the settings); the defaults if it has none."""
+    """The ways to ask for a task on a forge (`start` of its section of the settings); the defaults if the forge has no
+    section."""
     found = getattr(getattr(forge, "section", None), "start", None)
     return found if isinstance(found, Start) else Start()
 
 
 def how_to_ask(start: Start) -> str:
-    """What a person does to ask for a task, beside a comment: "set the label"; "" if a comment alone asks for one."""
+    """How a person asks for a task in another way than by a comment, such as "set the label"; "" if only a comment asks
+    for one."""
     if start.label:
         return "set the label"
     return "assign the account" if start.assignee else ""

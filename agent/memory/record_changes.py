@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def newest_block(write: Writing, namespace: str, session_id: str) -> int:
-    """The number of the session document (`context_index.py`) to which a new record is added; 0 begins a new
+    """The number of the session document (`full_text_index.py`) to which a new record is added; 0 begins a new
     document."""
     found = write.run("record_block", namespace=namespace, session_id=session_id) if session_id else []
     return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0

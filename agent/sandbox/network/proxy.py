@@ -1,4 +1,5 @@
-"""The network proxy of one command: it serves the socket created inside the sandbox until the end of every connection.
+"""The network proxy of one command: until the command ends, it serves the listening socket that was created inside the
+sandbox.
 
 One thread accepts connections, and each connection has a thread that serves it.  When the command ends, the proxy is
 closed, which ends all connections.

@@ -1,5 +1,5 @@
-"""Copies bytes between a client and a server in both directions, in bounded memory, until both have ended their
-streams."""
+"""Copies bytes between a client and a server in both directions, in bounded memory, until the streams end, fail, or are
+idle too long."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST = 200
-"""The maximum number of distinct hosts; a command may try any number of names."""
+"""The maximum number of hosts that are counted separately; all further ones are counted together, since a command may
+try any number of names."""
 
 OTHERS = "(others)"
 
