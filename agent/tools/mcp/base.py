@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class ServerFailed(MakimonoError):
-    """The error that an MCP server did not fulfil a request; the message says what the server did instead.
+    """The error that an MCP server could not be started or did not fulfil a request; the message says what the server
+    did instead.
 
     `alive` is True if the session with the server can still be used.
     """

@@ -26,8 +26,7 @@ CONNECT = 15.0
 """Maximum seconds to open a connection to the MCP server, and to send a part of a request."""
 
 RESUME_SECONDS = 0.5
-"""Seconds to wait before a stream that broke off is requested again; a waiting time that the MCP server sends is
-ignored."""
+"""Seconds of an additional wait before the HTTP client requests a stream again that broke off."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
@@ -62,7 +61,8 @@ def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: T
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """An HTTP transport that counts the bytes of each body, and records the status."""
+    """An HTTP transport that limits and counts the bytes of each body, refuses compressed bodies, records the status of
+    the answers to POST, and does not open the stream for messages outside of calls."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, traffic: Traffic) -> None:
         self.inner = inner

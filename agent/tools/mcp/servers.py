@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST_STARTS = 5
-"""Maximum number of starts of one MCP server in one attempt of a task."""
+"""Maximum number of starts of one MCP server, or of connections to one with a `url`, in one attempt of a task."""
 GRACE = 1.0
 """Seconds that an MCP server gets to end after its stdin was closed; then its processes are killed."""
 KILL_SECONDS = 10.0
@@ -148,7 +148,7 @@ class ConnectedServer:
         self.tools = tools
 
     def close(self) -> None:
-        """Close the session of the MCP server, which uses the streams of the process, and end the process."""
+        """Close the session with the MCP server, then end its process: the session uses the pipes of the process."""
         self.session.close()
         if self.process is not None:
             self.process.close()
@@ -173,8 +173,8 @@ class McpServers:
         self._starts: dict[str, int] = {}
 
     def list_all(self, names: Iterable[str]) -> dict[str, list[ListedTool] | str]:
-        """The tools of each MCP server, or the reason why it has none; the servers start at the same time, and the
-        result has the order of `names`.
+        """name → the tools of the MCP server, or the reason why it cannot be used; the servers start at the same time,
+        and the result has the order of `names`.
         """
         names = list(names)
         if not names:
@@ -252,7 +252,8 @@ class McpServers:
     # --- starting ----------------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> ServerProcess | ServerFailed | None:
-        """Start the process of an MCP server, if its configuration has a command."""
+        """Start the process of an MCP server, if its configuration has a command; returns None for one with a `url`,
+        and the error if the server may not be started."""
         starts = self._starts.get(name, 0)
         if starts >= MOST_STARTS:
             return ServerFailed(f"it was started {starts} times in this task and is not started again")
@@ -266,7 +267,8 @@ class McpServers:
             return ServerFailed(str(error))
 
     def _finish(self, name: str, begun: ServerProcess | ServerFailed | None) -> ConnectedServer:
-        """Open the session with an MCP server, and list the tools: the SDK needs the list for calls."""
+        """Open the session with an MCP server, and list its tools; a server with a command is then suspended until its
+        next call. Raises ServerFailed."""
         if isinstance(begun, ServerFailed):
             raise begun
         from agent.tools.mcp.session import Session

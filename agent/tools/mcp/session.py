@@ -1,7 +1,7 @@
 """One session with one MCP server, through the SDK. Importing `session.py` imports the SDK for MCP.
 
 From `connect_pipes` or `connect_http` to `close`, the session runs in an asyncio task of the event loop. Every fault of
-an MCP server becomes the error ServerFailed with a text that says what the server did.
+an MCP server is raised as ServerFailed with a text that says what the server did.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class Session:
 
     def connect_http(self, url: str, headers: Mapping[str, str], seconds: float, silence: float) -> None:
         """Open a session with an MCP server at an address; `silence` is the maximum seconds between two parts of an
-        answer."""
+        answer. Raises ServerFailed."""
         self._connect(lambda: _http_transport(url, headers, silence, self.traffic), seconds)
 
     def list_tools(self, seconds: float) -> list[ListedTool]:
-        """The tools that the MCP server lists. Raises ServerFailed, or WaitStopped when the task has to stop."""
+        """The tools that the MCP server lists. Raises ServerFailed, or WaitStopped if the task has to stop."""
         found: list[ListedTool] = self._run(self._listed(), seconds, "list its tools")
         return found
 

@@ -17,7 +17,8 @@ class Flooded(Exception):
 
 
 class Traffic:
-    """The traffic of one MCP server: its bytes and messages are counted since the newest request."""
+    """The traffic of one MCP server: its bytes and messages since this program's newest request. `why` says which
+    data of the server ended the session, "" if none did; `unreadable` counts lines that are no messages."""
 
     def __init__(self) -> None:
         self.bytes = self.messages = 0
@@ -26,7 +27,7 @@ class Traffic:
         self.closed = False
         """Whether the MCP server has closed its stdout."""
         self.status: int | None = None
-        """The HTTP status of the newest response; None for a server with pipes, and before the first response."""
+        """The HTTP status of the newest response to a POST; None for a server with pipes, and before the first one."""
 
     def start_request(self) -> None:
         """Set the counters of bytes, messages and unreadable lines to zero."""
