@@ -44,9 +44,9 @@ AT_ONCE = 100
 class BrokerClient:
     """`room` is the number of tasks that the supervisor could start now; the supervisor sets it.
 
-    `take_arrived` returns the uuids of messages that have arrived, `acknowledge` acknowledges one message. `arrived` is
-    called when the broker has delivered a uuid to take. `tells` is True while the ledger sends notifications of
-    changes: each notification calls `wake`, and otherwise the broker is polled only rarely.
+    `take_arrived` returns the uuids of messages that have arrived, `acknowledge` acknowledges the messages about one
+    task. The client calls `arrived` when the broker has delivered a message. `tells` is True while the ledger sends
+    notifications of changes: each notification calls `wake`, and otherwise the broker is polled only rarely.
     """
 
     def __init__(self, settings: Settings, events: Events, arrived: Callable[[], None] = lambda: None) -> None:
@@ -89,7 +89,7 @@ class BrokerClient:
         return [delivery.uuid for delivery in taken]
 
     def acknowledge(self, uuid: str) -> None:
-        """Acknowledge the message about the task `uuid`, if this daemon has received one."""
+        """Let the client's thread acknowledge the messages about the task `uuid` that `take_arrived` has returned."""
         if uuid in self._held:
             self._settled.append(uuid)
             self._stirred.set()

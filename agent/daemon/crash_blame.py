@@ -3,7 +3,7 @@
 
 | how the worker ended | may the task be the cause |
 |---|---|
-| with an exit code, or by a signal that a process causes itself (SIGSEGV, SIGABRT, SIGBUS …) | yes |
+| with an exit code above 0, or by a signal that a process causes itself (SIGSEGV, SIGABRT, SIGBUS …) | yes |
 | by SIGKILL, and the kernel's count of out-of-memory kills has grown meanwhile | yes |
 | the watchdog ended the worker because a step hung | yes |
 | by another SIGKILL, or by SIGTERM, SIGINT, SIGHUP: a person or a program killed the worker | no |

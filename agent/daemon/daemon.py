@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 NOTICE_SECONDS = 1.0
-"""The first notification of a change in the ledger is handled at once; further notifications within this time are
-handled together at its end.
+"""The first notification of a change in the ledger wakes the pollers and the broker client at once; further
+notifications within this time wake them together at its end.
 
 In a large fleet the ledger changes all the time, and each change would otherwise wake the daemons of all hosts.
 """

@@ -1,8 +1,8 @@
 """Requeues the running rows of workers of this base_dir that died, after the processes that they left have been killed.
 
-Rows and locks show which workers live, so workers of a daemon that was killed count too.  Rows that a living daemon
-must close or release itself, because their worker could not, are handled in the same sweep.  `supervisor.py` calls
-`requeue` at each sweep and after each worker that a signal ended.
+Rows and locks show which workers live, so workers of a daemon that was killed count too.  The same sweep closes or
+releases rows of workers that ended and could not write their row.  `supervisor.py` calls `requeue` at each sweep and
+after each worker that a signal ended.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class DeadRows:
         self.owed: dict[str, int] = {}
 
     def requeue(self) -> None:
-        """Requeue running rows with a dead holder, after the processes that the holder left have been killed."""
+        """Make one sweep: write the rows that are owed, restore lost rows and folders, requeue running rows with a dead
+        holder after the processes that the holder left have been killed, and move folders of closed rows."""
         self._settle_owed()
         self._restore_lost()
         self.ledger.repair_future_times()
@@ -96,8 +97,8 @@ class DeadRows:
         process_groups.remove(self.settings.base_dir)
 
     def release(self, uuid: str, pid: int, why: str) -> None:
-        """Release the row of a worker that did not die by itself; if the row cannot be written now, each sweep
-        tries it again."""
+        """Release the row of a worker that the daemon killed, or that ended without writing its row; if the row cannot
+        be written now, each sweep tries it again."""
         self.owed[uuid] = pid
         with suppress(LedgerError, DiskError):
             row = self.ledger.get(uuid)
@@ -111,7 +112,7 @@ class DeadRows:
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True
-        # the row gets the memory limit as the reason of its end
+        # the watchdog closes the row of a worker that it ended because of the memory limit
         if self.watchdog.is_too_large(row) or self.holds_lock(row):
             return True
         pid = living_holder(row.lease_owner)

@@ -1,10 +1,11 @@
 """Ends a task that no process works on: moves the task's folder, sets its label, and posts its final comment.
 
-The module handles rows that were closed from outside: a person stopped the task while it waited, or the ledger gave the
-task up because its workers died repeatedly. The module also handles every end that could not be posted because the
-forge could not be reached. The ledger lists the rows for which a notification on the issue is due (`tell_at`) and gives
-each row to one notifier at a time. The marker in a comment shows whether a notifier that was killed had already posted
-the comment. All steps of this module can be repeated without a further effect, and none sends a request to a model.
+The module ends the tasks of rows that were closed from outside: a person stopped the task while it waited, or the
+ledger gave the task up because its workers died repeatedly. The module also posts every end that a worker could not
+post because the forge could not be reached. The ledger lists the rows for which a notification on the issue is due
+(`tell_at`) and gives each row to one notifier at a time. The marker in a comment shows whether a notifier that was
+killed had already posted the comment. All steps of this module can be repeated without a further effect, and none sends
+a request to a model.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[st
 
 
 def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
-    """Post the final comment, the progress comment and the label of a closed row, unless that is done already; returns
-    False when it failed.
+    """Post the final comment of a closed row, write its end into the progress comment, and move its label; returns
+    False when that failed, or when no notification of the row is due or another notifier posts it.
 
     `folder`: the folder of the task, of which the caller holds the lock. If the forge cannot be reached, the error is
     reported and does not delay other tasks.

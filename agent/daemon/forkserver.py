@@ -43,7 +43,8 @@ def context_for(settings: Settings) -> ForkServerContext:
 def fork(
     context: ForkServerContext, target: Callable[..., object], *args: object
 ) -> tuple[ForkServerProcess, Connection]:
-    """Start a process that calls `target` with `args` and the end of a pipe to write to; returns it and the other end.
+    """Start a process that calls `target` with `args` and, last, the writing end of a pipe; returns (the process, the
+    reading end).
 
     Raises OSError or EOFError when the fork fails; then no part of the process remains.
     """

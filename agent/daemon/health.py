@@ -35,7 +35,7 @@ SILENT_SECONDS = 60.0
 """Seconds without a round of the daemon's loop after which the daemon counts as hung; waiting for a busy ledger takes
 at most half of that time."""
 MOST_DELAYS = 200
-"""The number of delayed tasks that the file names."""
+"""Maximum number of delayed tasks that the file names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class PolledSource:
     instance: str
     pokes: Pokes
     projects: tuple[str, ...] = ()  # the projects that the configuration names for this source
-    # The accounts of which comments and changes are never news; None until the source has told them.
+    # the agent's accounts: a poke that one of them has caused leads to no poll; None until the source has answered
     own: tuple[str, ...] | None = None
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)

@@ -1,10 +1,10 @@
 """The modules that every worker needs, imported once in the forkserver, so that a worker costs a fork and a few pages.
 
-The forkserver imports this module by its name (`set_forkserver_preload`); it must not open a file descriptor, a thread
-or a database. Modules that a task would load later must be imported in the forkserver too: modules behind registries,
-and libraries that are imported where they are used. `preload.py` also makes the objects that a process would make once
-from the program's files: templates, SQL statements, weights, tables. `tests/unit/daemon` checks that after the preload
-a task imports no further module, compiles no further pattern and reads no further file.
+The forkserver imports this module by its name (`set_forkserver_preload`); the import must not leave a file descriptor
+or a database open, or start a thread. Modules that a task would load later must be imported in the forkserver too:
+modules behind registries, and libraries that are imported where they are used. `preload.py` also makes the objects that
+a process would make once from the program's files: templates, SQL statements, weights, tables. `tests/unit/daemon`
+checks that after the preload a task imports no further module, compiles no further pattern and reads no further file.
 """
 
 import encodings.ascii
