@@ -50,8 +50,10 @@ SETTING = frozenset(("export", "source", ".", "unset", "ulimit", "alias", "decla
 
 @dataclass(frozen=True)
 class ShellState:
-    """The state of the shell before a pipeline, which `cd`, `export` and `set` earlier in the command may have
-    changed."""
+    """The state of the shell before a pipeline, which `cd`, `export` and `set` earlier in the command may have changed.
+
+    `directory` is relative to the work tree; `around` are the earlier commands that change the environment (SETTING and
+    assignments)."""
 
     directory: str = ""
     around: tuple[str, ...] = ()
@@ -61,7 +63,8 @@ class ShellState:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The simple commands between `|`, with the operator before the first of them."""
+    """Simple commands joined by `|` (`members`), the operator before the first of them (`joint`, "" at the beginning of
+    the command), and the state of the shell before them (`place`)."""
 
     joint: str
     members: tuple[tuple[str, ...], ...]

@@ -152,7 +152,8 @@ def _subject(pipeline: Pipeline, depth: int, *, proved: bool) -> list[ProgramCal
 
 
 def _programs(words: tuple[str, ...], place: ShellState, depth: int, *, proved: bool) -> list[ProgramCall]:
-    """The program of a simple command without its wrappers; [] for a command that only prints or sets something."""
+    """The program that a simple command starts, without wrappers such as `sudo`, or the programs of its inner shell
+    (`bash -c`); [] for a command that only prints or sets something."""
     rest = list(words)
     around = list(place.around)
     while rest:

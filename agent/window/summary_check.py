@@ -2,10 +2,10 @@
 wording.
 
 A text is rejected if it is empty, reasoning without an end, a loop, a copy of the prompt or of a message, records of
-the conversation, much shorter than its source, not shorter than its source, or without the requested sections
-(`text_structure.py`). A text is also rejected as a summary if it contains almost none of the names in its source, or
-mostly names that are not in its source (`identifiers.py`). The rules by which a summary is checked do not depend on its
-language. A rule that cannot be applied to the source of a summary (it has no names, or the user's prompt has no
+the conversation, much shorter than its source, not shorter than its source, far above its budget, or without the
+requested sections (`text_structure.py`). A text is also rejected as a summary if it contains almost none of the names
+in its source, or mostly names that are not in its source (`identifiers.py`). The rules by which a summary is checked do
+not depend on its language. A rule that cannot be applied (the source has too few names, or the user's prompt too few
 headings) is skipped.
 """
 

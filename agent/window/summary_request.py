@@ -147,6 +147,7 @@ class PiecewiseSummary:
 
     `room` is the maximum size of one summary request and `budget` that of a summary, in tokens of `counter`. `task` is
     the briefing; the requests contain a shortened form of it. `marker` is the marker in the fence around the messages.
+    `told` is called with a sentence about each request that is made again.
     `is_strange`: nothing is known about the model's vocabulary, so a request is counted with the highest count of all
     known vocabularies.
     """

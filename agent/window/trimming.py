@@ -31,7 +31,8 @@ class Trimming:
         self.assembler = assembler
 
     def newest(self) -> list[Json]:
-        """The messages of the newest turn that can be shortened: those after the newest answer, oldest first."""
+        """The messages of the newest turn that can be shortened: those after the newest answer and after the newest
+        cut, oldest first."""
         found: list[Json] = []
         for record in self.store.backwards():
             if not is_legible(record) or not is_seen(record):
@@ -42,7 +43,8 @@ class Trimming:
         return found[::-1]
 
     def tokens(self, records: Sequence[Json], largest: int | None = None) -> int:
-        """The tokens of the texts of `records`, each cut to at most `largest` bytes, without the overhead of a message.
+        """The tokens of the texts of `records`, each cut to at most `largest` bytes, by the learnt ratio and without
+        the overhead of a message.
 
         If `largest` is None, each text counts with its present size in the view.
         """
@@ -87,7 +89,8 @@ class Trimming:
 
 
 def common_size(records: Sequence[Json], room: int, cost: Callable[[int], int]) -> int | None:
-    """The largest size in bytes for which `cost`, the sum of tokens of the texts cut to that size, is at most `room`.
+    """About the largest size in bytes for which `cost`, the sum of tokens of the texts cut to that size, is at most
+    `room`.
 
     Returns SMALLEST if no size is small enough, and None if all texts fit unchanged.
     """

@@ -1,7 +1,7 @@
 """Shortens the plan, the open question and the lists of files to a budget of tokens that they share.
 
-Open items of the plan are shown before done items, and newer paths before older ones. Of the items that do not fit into
-the budget, only the number is shown.
+Open items of the plan take precedence over done items, and newer paths over older ones. Of the items that do not fit
+into the budget, only the number is shown.
 """
 
 from __future__ import annotations
