@@ -28,7 +28,7 @@ class Database(Protocol):
     """The location of the database, for messages: a path, or an address without its password."""
 
     def run(self, name: str, /, **params: Any) -> Records:
-        """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts, [] if there are none."""
+        """Execute the named query `name` (`queries.py`); returns its rows as dicts, [] if there are none."""
         ...
 
     def execute(self, statement: str, /, **params: Any) -> Records:

@@ -130,10 +130,10 @@ class Database:
         self.remake: Callable[[Database], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Rows:
-        """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts, [] if there are none.
+        """Execute the named query `name` (`queries.py`); returns its rows as dicts, [] if there are none.
 
-        Outside of a transaction a query is tried three times while the database is busy.  Raises LedgerError, or
-        DiskError when the disk fails.
+        Outside of a transaction a query is tried three times while the database is busy.  Raises LedgerError, DiskError
+        when the disk fails, or HostError when the file is damaged.
         """
         statement = queries(self.queries_folder).get(name)
         if statement is None:

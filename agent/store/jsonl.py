@@ -71,8 +71,8 @@ def parse(line: bytes, id_key: str) -> Json | str:
 def records(
     path: Path, start: int = 0, *, id_key: str = "seq", damage: DamagedLines | None = None, end: int | None = None
 ) -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every valid line of a file from byte `start` (the first byte of a line), one line in memory
-    at a time.
+    """`(offset, record)` of every valid line of a file that begins from byte `start` (the first byte of a line) up to
+    before byte `end`, one line in memory at a time.
 
     A missing file reads as empty; a last line without its newline is an unfinished write and is left out.
     """
@@ -349,7 +349,7 @@ class JsonlFile:
             yield record
 
     def at(self, offset: int) -> Json | None:
-        """The record of the line at `offset`."""
+        """The record of the line at `offset`; None if the file ends before."""
         return next((record for _, record in self.records(offset)), None)
 
     def last(self) -> Json | None:
@@ -368,7 +368,7 @@ class JsonlFile:
         self._made = self._dirty = False
 
     def close(self) -> None:
-        """Close the file descriptor. An append after `close` raises an error."""
+        """Close the file descriptor. An append after `close` raises ContextError."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1

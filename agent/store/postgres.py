@@ -75,7 +75,8 @@ class PostgresDatabase:
     """One connection to a PostgreSQL server.
 
     Several threads may use a connection to PostgreSQL. If the server does not answer, a connection is tried for
-    `patience` seconds; then HostError is raised for the first connection, LedgerError for a later one.
+    `patience` seconds; then HostError is raised for the first connection, LedgerError for a later one. ConfigError is
+    raised for an address that is not one of PostgreSQL.
     """
 
     queries_folder = LEDGER
@@ -85,7 +86,7 @@ class PostgresDatabase:
     schema."""
     lock_timeout = LOCK_TIMEOUT
     session_settings: tuple[str, ...] = ()
-    """Settings of the server for each connection that is opened again."""
+    """Settings of the server that are set on each connection, also on one that is opened again."""
     transaction_settings: tuple[str, ...] = ()
     """Settings of the server that are changed for transactions only."""
 
@@ -104,7 +105,7 @@ class PostgresDatabase:
         self.remake: Callable[[PostgresDatabase], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Records:
-        """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts."""
+        """Execute the named query `name` (`queries.py`); returns its rows as dicts."""
         statement = queries(self.queries_folder).get(name)
         if statement is None:
             raise ValueError(f"there is no query {name!r} in agent/store/sql/{self.queries_folder}")

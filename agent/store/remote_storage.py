@@ -1,10 +1,10 @@
 """Accesses a storage for a second copy of files: a folder (perhaps of another machine), or S3, GCS, Azure and SFTP by
 the library fsspec.
 
-The class `RemoteFolder` handles names and bytes and does not interpret them; `replica.py` defines the content. A
-storage that is a folder needs no additional package (`folder_storage.py`). fsspec and a driver are imported only if the
-setting `context_storage.replica` is a URL. Every error of a driver is raised as ReplicaAway, since its cause may be
-temporary.
+The class `RemoteFolder` writes and reads bytes under names and does not interpret them; `replica.py` defines the
+content. A storage that is a folder needs no additional package (`folder_storage.py`). fsspec and a driver are imported
+only if the setting `context_storage.replica` is a URL. Every error of a driver is raised as ReplicaAway, since its
+cause may be temporary.
 
 The interface of fsspec is described in its documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API
 reference).
