@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def _in_plain_words(error: TyperException) -> None:
-    """Give an error about a number of the command line words for a person, with the value that was found."""
+    """Replace the message of an error about a wrong number on the command line by one for a person, with the value that
+    was found."""
     from pydantic import ValidationError
 
     if not isinstance(error.__cause__, ValidationError):

@@ -120,7 +120,8 @@ def status(context: typer.Context) -> int:
 
 
 def _log_line(log: Mapping[str, Any], base_dir: Path) -> str:
-    """A line about the log of memories: its place, and the number of its entries that this host has not yet read."""
+    """A line about the log of memories: where it is, and how many of its entries this host has not read yet; if it
+    cannot be reached, the error."""
     if log["where"] == str(base_dir / "memory.db"):
         return f"{log['last']:,} entries, in the file"
     if log["last"] is None:
@@ -134,7 +135,7 @@ _STATUSES = ("active", "quarantined", "superseded", "invalid")
 
 
 def _actors(store: MemoryStore) -> dict[str, int]:
-    """Actor (a user whom memory is about) → number of the actor's active and quarantined records."""
+    """Actor (the owner of memories, by default a repository) → number of its active and quarantined records."""
     from agent.memory.namespaces import actor_in
 
     found: dict[str, int] = {}
