@@ -35,7 +35,8 @@ class Content:
         self.own, self._shared = Objects(git_dir), Objects(mirror)
 
     def fill(self, tree: Path, env: Mapping[str, str]) -> dict[str, Pointer]:
-        """Replace the pointers in `tree` by content that is available and within the limit.
+        """Replace the pointers in `tree` by content that is available and within the limit; returns path → pointer of
+        each file that was filled.
 
         `fill` raises no error for missing content: the pointer stays in the tree, and `reports` gets a line about that.
         The caller passes the filled files to `LfsTree.add` after it has set their owner.

@@ -1,4 +1,4 @@
-"""Compares a work tree as it is now with its base commit, for the summary of a long conversation; nothing is staged."""
+"""Compares a work tree as it is now with its base commit, for the carry-over of a compaction; nothing is staged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def present_changes(
 
 def _is_plain(tree: Path, path: str, largest: int | None) -> bool:
     """Whether a new file is safe to read: a regular file or a symlink (reading does not block), not a repository or a
-    part of one, not mostly a hole, and not larger than the host accepts."""
+    part of one, with at most HOLES bytes in holes, and not larger than the host accepts."""
     if untrusted_tree.has_git_name(path):
         return False
     try:

@@ -147,7 +147,7 @@ def _is_ill(stderr: str) -> bool:
 
 
 def classify(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:
-    """(error code, advice) for a refused push; the code is OTHER if no pattern matches.
+    """(error code, advice) for a refused push; OTHER if no pattern matches.
 
     `prefix` is the prefix of the program's branches.
     """

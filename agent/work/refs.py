@@ -1,4 +1,5 @@
-"""Reads, moves or removes a ref of one of this program's git directories; a move is whole even if git is killed.
+"""Reads, moves or removes a ref of one of this program's git directories; a move that git's death interrupted is made
+again.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
 the repetition, which expects the old commit, would fail. Before a retry of `git update-ref`, `move` reads the ref. The
