@@ -250,8 +250,8 @@ class ChatClient(Learner, ABC):
 
     @property
     def reports(self) -> Any:
-        """The servers' reports of token counts of prompts of the conversation (`context.usage_reports.Reports`); None
-        if the store has none."""
+        """The servers' reports of token counts of prompts of the conversation (`context.usage_reports.UsageReports`);
+        None if the store has none."""
         return getattr(getattr(self.message_store, "index", None), "reports", None)
 
     def sends_back(self, name: str) -> bool:
@@ -436,7 +436,8 @@ class ChatClient(Learner, ABC):
         If the reason of a refusal is known, only the part of the request that caused it is changed. If the reason of a
         refusal is unknown, the request is sent without its pictures, then without optional parameters, then with its
         tools in the text. In the attempts without optional parameters and with the tools in the text the pictures are
-        included again, since the request without pictures was refused too.
+        included again, since the request without pictures was refused too. At last the facts that earlier processes
+        have learnt are dropped (`reset_learnt`).
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
