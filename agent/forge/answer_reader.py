@@ -3,8 +3,8 @@ the adapter reads it.
 
 A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object in
 which a field is missing. An answer of a wrong shape raises `AnswerOdd`, with a message that names the request, the
-field and the mismatch. `AnswerOdd` is a kind of `ForgeUnreachable`, so callers handle an answer of a wrong shape like
-the failure of a host that is unavailable. Each adapter for a host has a table of shapes (such as
+field and the mismatch. `AnswerOdd` is a kind of `ForgeUnreachable`, so an answer of a wrong shape has the effect of a
+host that does not answer. Each adapter for a host has a table of shapes (such as
 `forge/github/answer_shapes.py`), which names the fields that the adapter reads.
 
 The shape of a value in an answer is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a

@@ -239,9 +239,9 @@ class Labels:
         earlier state.
 
         `is_left_behind` returns True when the paused label is present. `is_left_behind` also returns True when a
-        comment started the task and the only labels of the six are those of an end (done, stopped, failed): the process
-        that queued the task died before it set the processing label. The issue of a first task (`is_first`) may have
-        none of the program's six labels.
+        comment started the task and the only labels of the six are those of an end (done, stopped, failed), or there
+        are none of the six and the task is the first of the issue (`is_first`): the process that queued the task died
+        before it set the processing label.
         """
         here = self.names() & set(present)
         return self.paused in here or (by_comment and (bool(self.ended(here)) or (is_first and not here)))

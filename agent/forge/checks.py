@@ -45,8 +45,8 @@ class Checks:
         return any(one.state == "pending" for one in self.items)
 
     def failed(self, base: Checks | None = None) -> tuple[Check, ...]:
-        """The failed CI checks of a commit, without the checks for which the commit `base` has a failed check of the
-        same name."""
+        """The failed CI checks of a commit; with `base`, the checks of the base commit, without those that have a
+        failed check of the same name there."""
         red = {one.name for one in base.items if one.state == "failed"} if base is not None else set()
         return tuple(one for one in self.items if one.state == "failed" and one.name not in red)
 

@@ -103,7 +103,8 @@ def news_of(
     `is_ours` gets the author and the text of a comment, and returns whether this program has written the comment.
 
     The times of the comments must be in UTC and in one format, so that they sort as text. If the list of changed
-    comments has no new and no edited comment, the next cursor is the object `cursor` itself.
+    comments has no new and no edited comment, and no pull request of the cursor is `new`, the next cursor is the object
+    `cursor` itself.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []

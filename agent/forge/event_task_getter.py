@@ -1,7 +1,8 @@
 """The base class of the task getters of GitHub and Forgejo, whose lists of events name the person who asked for work.
 
-If the author of an issue has permission, the poll takes the issue for a task and the person who asked is looked up when
-the task is taken.  For other issues, and for all issues if the token is that of a person, the poll looks at the events.
+If the author of an issue has permission, and a label asks for work or the token's account is no person's, the poll
+makes a task of the issue at once, and the person who asked is looked up when the task is taken.  For other issues the
+poll reads the events.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class EventTaskGetter(BaseTaskGetter):
             "labels": present,
             "has_comments": item.get("comments") != 0,
         }
-        # Whether it is enough to look up later, when the task is taken, who asked for the work.
+        # whether it is enough to look up who asked for the work when the task is taken
         quick = labelled or not self.forge.places.is_person()
         if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
             return Task(key, self.forge, user=self.login(author), asker=asker, **told)

@@ -1,5 +1,5 @@
-"""Makes the keyword arguments for `work.Mirror`, `work.Remote` and `work.Publisher` with which git reaches a task's
-repository."""
+"""Makes the keyword arguments for `work.mirror.Mirror`, `work.remote.Remote` and `work.publish.Publisher` with which
+git reaches a task's repository."""
 
 from __future__ import annotations
 

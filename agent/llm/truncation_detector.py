@@ -57,7 +57,7 @@ class Size(Protocol):
 
 
 class Reports(Protocol):
-    """The part of `context.usage_reports.Reports` that `truncation_detector.py` uses."""
+    """The part of `context.usage_reports.UsageReports` that `truncation_detector.py` uses."""
 
     is_partial: bool
 

@@ -113,7 +113,7 @@ class ContextAssembler:
 
     def plan(self, *, hard: bool = False) -> Plan:
         """Plan the next request, as spans of files; with `hard` it may also use tokens that are reserved for the answer
-        (`Limits.most`).
+        (`WindowLimits.most`).
 
         `metadata` is a result of `ContextMetadata.to_dict()`; if its field `needs_compaction` is true, the plan is over
         the limit and a compaction can help. Raises DoesNotFit if no compaction can make the request fit (FR-4, FR-5),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Compacted(Protocol):
-    """The interface of `context.Cut` (the combined effect of all compactions) that the planner needs."""
+    """The interface of `context.index.Cut` (the combined effect of all compactions) that the planner needs."""
 
     @property
     def summary_id(self) -> int | None:
@@ -47,7 +47,7 @@ class Compacted(Protocol):
 
 
 class Account(Protocol):
-    """The interface of `context.MessageIndex` that the planner needs."""
+    """The interface of `context.index.MessageIndex` that the planner needs."""
 
     reports: UsageReports  # reports of prompts by the provider; the estimates in them are without the ratio
     head: int  # the server's count of tokens for the request with only tools, system message and briefing; 0 if unknown
