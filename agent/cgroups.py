@@ -6,11 +6,11 @@ name prefix, and returns when these groups are empty or a time limit is over. If
 enforces it, and `ran_over` returns whether the kernel killed a process of the group at that limit.
 
 Cgroups are optional for this program. On a machine without a cgroup hierarchy that can be written (a container's
-read-only /sys/fs/cgroup, an ordinary user without a delegated subtree) no groups are made, and every call of this
-module does nothing; `proc` and `process_tree` then have to find the processes. A new cgroup is a child of the present
-cgroup of the process that joins it, or of that cgroup's parent, and so lies in the subtree that is delegated to the
-process. If cgroups v1 and v2 are both mounted, the group for killing processes and the group for the memory limit may
-be in different hierarchies. `worker/process_groups.py` chooses the names of the cgroups.
+read-only /sys/fs/cgroup, an ordinary user without a delegated subtree) no groups are made, and no process is moved,
+found or killed by this module; `proc` and `process_tree` then have to find the processes. A new cgroup is a child of
+the present cgroup of the process that joins it, or of that cgroup's parent, and so lies in the subtree that is
+delegated to the process. If cgroups v1 and v2 are both mounted, the group for killing processes and the group for the
+memory limit may be in different hierarchies. `worker/process_groups.py` chooses the names of the cgroups.
 """
 
 from __future__ import annotations
@@ -280,10 +280,12 @@ def _beneath(mounted: Mount, own: str | None) -> Path | None:
 
 
 def _v2(mounted: Mount, own: str | None) -> Iterator[Parent]:
-    """The cgroup of this process in the v2 hierarchy, and its parent group.
+    """The places for new cgroups in the v2 hierarchy: the cgroup of this process, and its parent group if that is
+    delegated.
 
     A service manager may delegate a subtree of cgroups and put its process into a child of the top (`DelegateSubgroup=`
-    of systemd), since a group with processes cannot limit the memory of child groups."""
+    of systemd), since a group with processes cannot limit the memory of child groups.
+    """
     folder = _beneath(mounted, own)
     if folder is not None and _is_ours(folder):
         yield Parent(folder, 2, _holds_memory(folder))

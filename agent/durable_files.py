@@ -252,18 +252,18 @@ def write_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600, *, 
 
 
 def append(descriptor: int, data: bytes, path: Path) -> None:
-    """Append `data` in one write to a descriptor that was opened with O_APPEND; a short or failed write is removed from
-    the file before the error is raised."""
+    """Append `data` to a descriptor that was opened with O_APPEND, in one write unless the system cuts the write short.
+    If the rest after a short write cannot be written, the file gets its former length back, and DiskError is raised."""
     started = time.monotonic()
     try:
         written = os.write(descriptor, data)
     except OSError as error:
-        # The length of the file shows how much of `data` was written, since only the caller writes to the file.
         raise disk_error(path, error) from error
     if written != len(data):
+        # the file ends with what was written, since only the caller writes to the file
         before = os.fstat(descriptor).st_size - written
         try:
-            # only a part of `data` was written: writing the rest raises the error that explains it
+            # only a part of `data` was written: writing the rest usually raises the error that explains it
             write_all(descriptor, data[written:])
         except OSError as error:
             with writing(path):
@@ -283,8 +283,8 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
 
 
 def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file before the offset `end`, the last line first, as (offset, line without newline); the file is
-    read in blocks of 64 KiB."""
+    """The lines of a file before the offset `end`, the last line first, as (offset, line without newline), without
+    empty lines; the file is read in blocks of 64 KiB."""
     rest: list[bytes] = []  # the blocks of a line whose beginning is not read yet, the last block first
     position = end
     while position > 0:
@@ -307,8 +307,8 @@ def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy the bytes from `start` to `end` of the file `source` to the end of the file `target`, in the kernel if it
-    supports that."""
+    """Copy the bytes from `start` to `end` of the file `source` to the position of the descriptor `target`, inside the
+    kernel. Raises OSError if `source` is shorter than `end`."""
     position = start
     while position < end:
         moved = os.sendfile(target, source, position, end - position)

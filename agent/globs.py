@@ -22,8 +22,9 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns a function that matches a path against the path pattern; raises ToolError if the pattern is too long or
-    has too many alternatives in braces."""
+    """Returns a function that matches a path against the path pattern. `/work/`, `./` and `/` at the beginning of the
+    pattern are ignored; a pattern with `/` at its end matches everything below the folder. Raises ToolError if the
+    pattern is too long or has too many alternatives in braces."""
     if len(pattern) > _MAX:
         raise ToolError(f"the pattern has {len(pattern)} characters; at most {_MAX} are allowed")
     pattern = pattern.removeprefix("/work/").removeprefix("./").lstrip("/")

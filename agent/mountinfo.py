@@ -21,9 +21,9 @@ _FIELDS = 6  # number of fields before " - ", without the optional ones
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`device` of a mount is major:minor, `root` the mounted folder of the file system, `place` the mount point,
-    `options` are those of the file system. Invalid UTF-8 in the paths of a mount is represented by surrogates, as by
-    `os.fsdecode`."""
+    """`device` of a mount is major:minor, `root` the mounted folder of the file system, `place` the mount point, `kind`
+    the type of the file system; `options` are those of the file system. Invalid UTF-8 in the paths of a mount is
+    represented by surrogates, as by `os.fsdecode`."""
 
     device: str
     root: str

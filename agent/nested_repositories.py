@@ -139,7 +139,7 @@ class _Judge:
         yield from whole.directory("/".join(parts), common=common)
 
     def kind(self, path: str) -> str | None:
-        """The type of the file at `path`; None if there is none, or if the path contains a link."""
+        """The type of the file at `path`; None if there is none, or if a folder in the path is a link."""
         status = self.status(path)
         return None if status is None else filetree.kind_of(status.st_mode)
 

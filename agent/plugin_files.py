@@ -57,8 +57,8 @@ class PlugInFiles:
 def find(target: str) -> PlugInFiles:
     """The files of the plug-in `package.module:name`, read and hashed; no module of the plug-in is imported.
 
-    Raises ImportError when there is no module of this name, and PlugInRefused for files that others may write, links,
-    and modules without a file.
+    Raises ImportError when there is no module of this name, or it has no file, and PlugInRefused for files that others
+    may write, for links, and for a package that is too large.
     """
     module = target.partition(":")[0]
     place, named = _place_of(module)
@@ -100,7 +100,8 @@ def _place_of(module: str) -> tuple[Path, str]:
 
 
 def _other_specs(name: str) -> Iterator[ModuleSpec | None]:
-    """The folders of packages that the finders of editable installations know."""
+    """What the other finders in `sys.meta_path` find for the package, for example the finders of editable
+    installations."""
     for finder in sys.meta_path:
         if finder is not PathFinder and not isinstance(finder, _Finder) and hasattr(finder, "find_spec"):
             yield finder.find_spec(name, None)

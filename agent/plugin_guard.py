@@ -59,7 +59,6 @@ class PluginGuard:
     """Checks plug-ins against `plugins.lock` in the folder `root`, which is the folder of config.yaml, and commands by
     the origin of their keys.
 
-
     `files` has for each configuration file that was read (the origin of its keys) who else may write the file, "" if
     nobody.
     """
@@ -72,8 +71,9 @@ class PluginGuard:
         """Raise CommandRefused unless the command that a key of the configuration has may be run; `origin` is the
         origin of the key in `Settings.origins`.
 
-        A command that the command line or the environment of this process sets may be run. A command that a
-        configuration file sets may be run if `files` has the file, and only this user and root may write the file.
+        A default, a command that the command line or the environment of this process sets, and a command of the task's
+        repository (OF_REPOSITORY) may be run. A command that a configuration file sets may be run if `files` has the
+        file, and only this user and root may write the file.
         """
         if origin in (*OWN_ORIGINS, OF_REPOSITORY) or origin.startswith(ENVIRONMENT):
             return

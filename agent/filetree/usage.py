@@ -25,8 +25,8 @@ def size(top: str | os.PathLike[str]) -> int:
 
 @dataclass(slots=True)
 class Use:
-    """The disk usage of a tree: bytes, files and folders; a file with several hard links counts once. `whole` is True
-    when the measurement of the tree is complete."""
+    """The disk usage of a tree: `size` is in bytes on disk, `files` is the number of files and folders; a file with
+    several hard links counts once. `whole` is True when the measurement of the tree is complete."""
 
     size: int = 0
     files: int = 0

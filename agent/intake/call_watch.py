@@ -60,8 +60,9 @@ class CallWatch:
         self.found: dict[TaskKey, tuple[Comment, Comment]] = {}  # issues with a call: (text of the issue, call)
 
     def read(self) -> None:
-        """Look for new calls of the program, and show at each that it was read; `handle` starts their tasks.  Raises
-        ForgeError when the forge does not answer; then the next poll looks for the calls again."""
+        """Look for new calls of the program in at most AT_ONCE changed issues; at a call that will probably start a
+        task, show that it was read. `handle` starts the tasks. Raises ForgeError when the forge does not answer; then
+        the next poll looks for the calls again."""
         if not start_of(self.intake.forge).mention:
             return
         self.waiting = {key: text for key, (text, _) in self.found.items()} | self.waiting
@@ -123,8 +124,8 @@ class CallWatch:
         return not is_over or clock.now() - clock.parse(str(row.completed_at)) < days
 
     def _call_in(self, key: TaskKey, text: Comment) -> Comment | None:
-        """The newest call of the program on an issue: a comment of a person with permission, or the text of the issue
-        itself."""
+        """The newest call of the program on an issue: a comment of a person with permission that is no command, or the
+        text of the issue itself; None if there is none."""
         names = self.intake.forge.own_names()
         try:
             comments = self.intake.forge.comments_since(key, None)[0]

@@ -1,11 +1,11 @@
 """Watches CI of the pull requests of tasks that have ended, and starts a task that continues the ended task when CI is
 red.
 
-The checks of the commit that the task pushed last are read at each poll until they have ended, and then twice an hour,
-since people may run a job again; one day after the end of the task the program stops reading them. Red (failed) checks
-start a task that continues the last task, at most `ci.fix_rounds` times for a pull request; after that, a comment on
-the issue lists the attempts to repair CI. No task is started for a commit that somebody else has pushed, for checks
-that are red on the base too, and for a pull request that is not open any more.
+The checks of the commit that the task pushed last are read at each poll until QUIET_SECONDS after they have ended, and
+then twice an hour, since people may run a job again; one day after the end of the task the program stops reading them.
+Red (failed) checks start a task that continues the last task, at most `ci.fix_rounds` times for a pull request; after
+that, a comment on the issue lists the attempts to repair CI. No task is started for a commit that somebody else has
+pushed, for checks that are red on the base too, and for a pull request that is not open any more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ further checks may begin."""
 AGAIN_SECONDS = 1800.0
 """Seconds between two reads of a commit's checks after QUIET_SECONDS."""
 NONE_SECONDS = 3600.0
-"""Seconds for which the checks of a commit are read again if the commit has no checks."""
+"""Seconds for which a commit without checks is read again at each poll; after that it counts as a commit without CI."""
 TRIED = "ci-tried"
 LONGEST_SUMMARY = 1500
 """Maximum characters of the summary of one task in the comment about all tasks that red CI has started."""

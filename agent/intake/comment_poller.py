@@ -105,8 +105,8 @@ class CommentPoller:
         self.ci = CiWatch(self.intake, self._skipped)
 
     def read(self) -> None:
-        """Read the changed issues, and show at each request of a person that it was read; `handle` obeys the requests.
-        An error of the forge is raised by `handle`."""
+        """Read the comments on the changed issues, and show at each request of a person that it was read; `handle`
+        executes the requests. An error of the forge is raised by `handle`."""
         self.failed = None
         # what is left of a poll that another error has ended
         self.items.begin_anew()
@@ -119,7 +119,8 @@ class CommentPoller:
             self.failed = error
 
     def handle(self, started: list[str]) -> bool:
-        """Obey the requests that `read` has found; returns whether any watched issue has changed.
+        """Execute the requests that `read` has found, then read the checks of pull requests (`ci_watch.py`); returns
+        whether any watched issue has changed.
 
         The uuids of tasks that are started here are added to `started`.  If a newer task of an issue was queued since
         `read`, the comments on that issue wait for the next poll.  Raises ForgeError when the forge
@@ -298,8 +299,8 @@ class CommentPoller:
     # --- a waiting task ---------------------------------------------------------------------------------------
 
     def _handle(self, row: Row, comment: Comment) -> bool:
-        """Execute the command in a comment, unless it was executed before; returns whether the comment contains a
-        command."""
+        """Execute the command in a comment, unless it was executed before or has started the task; returns whether the
+        comment contains a command."""
         order = commands.command_in(comment, self.forge.own_names())
         if order is None:
             return False

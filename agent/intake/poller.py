@@ -166,8 +166,8 @@ class Poller:
         return max(0.0, due - clock.monotonic())
 
     def _look(self, place: PolledForge, most: int | None, new: list[str]) -> None:
-        """Poll one forge; queues at most `most` tasks from its backlog; the uuids of tasks that are new in the ledger
-        are added to `new`."""
+        """Poll one forge, and queue at most `most` tasks from its backlog (all if `most` is None); the uuids of tasks
+        that are new in the ledger are added to `new`."""
         forge = place.forge
         name = f"{forge.source} {forge.instance}"
         before = len(new)
@@ -282,9 +282,11 @@ def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
 
 @contextmanager
 def _handling(place: PolledForge, task: Task) -> Iterator[None]:
-    """Handle one task in the body of the `with` statement.
+    """A context manager for work on one task that a poll has found: an error that concerns only this task is reported,
+    and the poll goes on.
 
-    A task of which the host does not show yet who asked for it is left to the next poll, without a report."""
+    If the host does not show yet who asked for the task, the task is left to the next poll, without a report.
+    """
     with place.items.handling(str(task.get_task_key())):
         try:
             yield

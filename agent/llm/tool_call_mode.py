@@ -89,8 +89,8 @@ class CallMode:
         return True
 
     def try_text(self, error: ModelError) -> bool:
-        """Switch to tool calls as text for one attempt, after an unexplained refusal of the first request of a task;
-        returns whether to send the request again."""
+        """Switch to tool calls as text for one attempt, after a refusal of the first request of a task that is
+        unexplained or names a parameter for tools; returns whether to send the request again."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
         if (

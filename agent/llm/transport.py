@@ -214,7 +214,7 @@ class Transport:
         """POST an open file, as a context manager with the stream of the answer; a status other than 2xx raises a
         ModelError.
 
-        `post` raises ModelError or Interrupted.
+        `post` raises ModelError or Interrupted, and ConfigError if the address cannot be used.
         """
         with self._exchange(lambda: self._post(url, body, headers or {}), self.whole, self.idle) as stream:
             yield stream
@@ -223,7 +223,7 @@ class Transport:
         """Send a small request to the server; returns the whole body of the answer; a status other than 2xx raises a
         ModelError.
 
-        `fetch` raises ModelError or Interrupted.
+        `fetch` raises the same errors as `post`.
         """
         whole, idle = (self.whole, self.idle) if seconds is None else (seconds, min(self.idle, seconds))
         request = requests.Request(method, url, headers={"Accept": "application/json"}, json=json)
@@ -342,7 +342,8 @@ class Stream:
     def chunks(self) -> Iterator[bytes]:
         """The bytes of the answer's body as they arrive, up to the end that the server has announced.
 
-        Raises ModelStalled (in `_translated`) when the connection is cut.
+        Raises AnswerUnreadable for an answer of more than LONGEST_ANSWER bytes, and ModelStalled (in `_translated`)
+        when the connection is cut.
         """
         total = 0
         for chunk in self._pieces:

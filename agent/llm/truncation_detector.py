@@ -28,7 +28,8 @@ SMALLEST_CUT = 1_000
 """Counts of prompt tokens below this number do not show a truncation: a truncated prompt has about half as many tokens
 as the context window, and no window is below 2048.
 
-Counts of prompt tokens below SMALLEST_CUT come from older servers, which report only tokens that were not cached.
+Counts of prompt tokens below SMALLEST_CUT come from short prompts, and from older servers, which report only tokens
+that were not cached.
 """
 
 SUSPECT = 0.7

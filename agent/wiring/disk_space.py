@@ -25,9 +25,10 @@ _PROBE = 64 << 10
 
 
 def shortage(settings: Settings, *, probe: bool = False) -> str:
-    """The reason why base_dir has no disk space for another task; "" if it has.
+    """The reason why base_dir has no disk space for another task (unreadable, read-only, too few free bytes or inodes);
+    "" if it has.
 
-    With `probe` a small file is written to base_dir as a test.
+    With `probe` a small file is also written to base_dir as a test, and the error of the test is a reason too.
     """
     folder, least = settings.base_dir, settings.scheduling.min_free
     try:

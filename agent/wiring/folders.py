@@ -1,7 +1,7 @@
 """Finds and makes the folders of tasks in base_dir.
 
-`folders.py` imports no other module of the package `wiring`. `folders.py` handles the names of task folders only, not
-the content of a task. A task's folder is found and made only for a valid uuid.
+`folders.py` imports no other module of the package `wiring`. `folders.py` knows only the names of task folders, not the
+content of a task. A task's folder is found and made only for a valid uuid.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class Wiring:
         durable_files.on_slow(self._slow)
 
     def items(self, loop: str) -> Items:
-        """The object that handles errors of single items (rows, folders, messages) in the loop with the name `loop`."""
+        """The object that reports the errors of single items (rows, folders, messages) in the loop with the name
+        `loop`, so that the loop goes on."""
         if loop not in self._items:
             self._items[loop] = Items.announcing(self.events, loop)
         return self._items[loop]
@@ -104,7 +105,7 @@ class Wiring:
         return self.forges if own is None else (FORGES.load("local")(own),)
 
     def forge_of(self, key: TaskKey) -> Forge:
-        """The forge adapter that serves the task with this key."""
+        """The forge adapter that serves the task with this key. Raises ConfigError if no configured adapter does."""
         forges = self.forges_for(key)
         for forge in forges:
             if forge.covers(key):

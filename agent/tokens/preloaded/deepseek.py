@@ -1,4 +1,4 @@
-"""DeepSeek's vocabulary."""
+"""Reads DeepSeek's vocabulary on import."""
 
 from agent.tokens.preloaded import read
 
