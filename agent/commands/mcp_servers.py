@@ -41,9 +41,9 @@ PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"
 class ToolReport:
     """One tool of a server.
 
-    `state` is the result of comparing the tool with mcp.lock; `problem` is the reason why the model cannot get the
-    tool, "" if it can; `tokens` is the tool's size for the configured model. `wanted` is False for a tool that the key
-    `tools` of the configuration leaves out.
+    `state` is the result of comparing the tool with mcp.lock; `problem` is the reason why the tool cannot be offered in
+    any state, "" if there is none; `offered` is True if the model gets the tool; `tokens` is the tool's size for the
+    configured model. `wanted` is False for a tool that the key `tools` of the configuration leaves out.
     """
 
     tool: str
@@ -59,9 +59,8 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """The report about one MCP server; `error` is the reason why it has no tools, "" if it has some. `gone` are pinned
-    tools that the MCP server does not list any more.
-    """
+    """The report about one MCP server; `error` is the reason why its tools could not be listed, "" if they were. `gone`
+    are pinned tools that the MCP server does not list any more."""
 
     server: str
     transport: str
@@ -76,7 +75,8 @@ class ServerReport:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tools that the model gets only after `mcp accept`."""
+        """The wanted tools that are new, or have changed since they were pinned; unless the server has `trust_changes`,
+        the model gets them only after `mcp accept`."""
         return tuple(one.tool for one in self.tools if one.wanted and one.state in (NEW, CHANGED))
 
 

@@ -145,9 +145,11 @@ def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[List
 
 
 def ask_the_surroundings(settings: Settings) -> None:
-    """Check the model and the driver for replicas before any file or row of the task is made.
+    """Check the model, the drivers for replicas and for OTLP, the configured commands, the plug-ins and the templates
+    of reviewers, before any file or row of the task is made.
 
-    Raises HostError when no model answers; ConfigError when the driver is missing or a command must not be run.
+    Raises HostError when no model answers; ConfigError when a driver is missing, or when a command, a plug-in or a
+    template must not be used.
     """
     require_driver(settings.context_storage.replica)
     require_otlp(settings.observe.otlp)
@@ -244,7 +246,8 @@ def remember_beside(settings: Settings, row: Row) -> None:
 def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
     """Make the task's folder, lock it, and queue the row; yields the uuid.
 
-    If a row of the issue is already queued, that row and its uuid are used.
+    If a row of the issue is already queued, that row and its uuid are used. Raises UsageError when a daily limit is
+    used up, or when the issue has a task that has not ended and is not queued.
     """
     settings, ledger, key = wiring.settings, wiring.ledger, task.get_task_key()
     if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
@@ -295,7 +298,8 @@ def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
     """Inside the block the first SIGINT, SIGTERM or SIGHUP asks the task to stop, as `stop UUID` does; the second
     raises KeyboardInterrupt.
 
-    Yields the list of signals so far.
+    Yields the list of signals so far. Outside the main thread, where Python sets no signal handlers, the list stays
+    empty.
     """
     heard: list[int] = []
 

@@ -188,8 +188,8 @@ def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | 
 
 
 def _message(record: Json) -> Between:
-    """The line about a message to the model; of the system prompt and the briefing, which are long, only the size is
-    shown."""
+    """The line about a message to the model; of the system prompt, the briefing and memories, which are long, only the
+    size is shown."""
     kind, content = str(record.get("kind") or record.get("role")), record.get("content")
     text = f"{len(str(content or '')):,} characters" if kind in LONG_KINDS else excerpt(content)
     return Between("message", str(record.get("timestamp", "")), record["seq"], f"{kind}: {text}")

@@ -39,7 +39,7 @@ def show_status(
     settings: Settings, ledger: Ledger, forge: Callable[[], Forge], events: Events, row: Row, note: str = ""
 ) -> bool:
     """Set the label and the progress comment of an open task, if the issue must be updated; returns False if nothing
-    was updated or the update failed.
+    was updated or the update failed. An issue that was deleted counts as updated.
 
     `note` is a sentence that is added to the progress comment, for example about the person who paused the task.  The
     function `forge` is called only if the issue must be updated.

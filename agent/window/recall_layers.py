@@ -132,7 +132,8 @@ def recall_memories(
     given: Collection[str] = (),
     kinds: Collection[str] | None = None,
 ) -> Recalled:
-    """The memories of all layers, the most relevant first, in at most `room` tokens as `count` counts.
+    """The memories of all layers, first the pinned ones and then the most relevant, in at most `room` tokens as `count`
+    counts.
 
     `most` is the maximum number of memories from `layers`; `own` limits the number itself. `given` are the ids of
     memories that the model has got; `kinds` are the wanted kinds, None for all. A memory that needs more tokens than

@@ -60,8 +60,8 @@ MEANS = {"summary": "a summary", "window": "the sliding window", "reset": "the r
 class OutlineRow:
     """One row of the table that shows a planned request.
 
-    `span` is a range of lines of a file, `messages` the number of these lines; `state` is "kept", "cut", "masked",
-    "left out" or "none".
+    `span` says as text where the layer is, mostly as a range of bytes or messages of a file; `messages` is the number
+    of its messages; `state` is "kept", "cut", "masked", "left out" or "none".
     """
 
     layer: str

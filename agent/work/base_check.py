@@ -3,8 +3,9 @@ commit.
 
 A check that fails after a change may also fail on the base commit without the change. The verdict on a base commit is
 one file, `base_dir/checks/{key}.json`. The key of a cached verdict covers everything on which the verdict depends:
-repository, commit, command, its time-out, the set-up and the kind of sandbox. A verdict that proves nothing about the
-commit (no sandbox, no set-up) is not cached. A cached verdict may be removed at any time.
+repository, commit, command, its time-out, the set-up, the kind of sandbox and the hosts that it may reach. A verdict
+without an exit code proves nothing about the commit (no sandbox, no set-up), so it is not cached. A cached verdict may
+be removed at any time.
 """
 
 from __future__ import annotations

@@ -335,7 +335,8 @@ def files_at(git_dir: Path, commit: str) -> list[str]:
 
 
 def file_at(git_dir: Path, commit: str, path: str) -> bytes | None:
-    """The content of a file in a commit, following symlinks inside the repository; None if it does not exist."""
+    """The content of a file in a commit, following symlinks inside the repository; None if it does not exist, or if its
+    name has a line break."""
     if "\n" in path:
         return None
     asked = f"{commit}:{path}\n".encode("utf-8", "surrogateescape")

@@ -224,8 +224,9 @@ def commit(
     signing: Signing = UNSIGNED,
     merged: str | None = None,
 ) -> str | None:
-    """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns None if nothing
-    differs.  `merged` is the second parent of a merge, which is committed even if nothing differs.
+    """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns the name of the new
+    commit, None if nothing differs. `merged` is the second parent of a merge, which is committed even if nothing
+    differs.
 
     git's plumbing commands make the commit, so that no hook, template or editor takes part; it is signed only with
     `signing`. The last step moves the branch and so completes the commit atomically.
@@ -255,7 +256,8 @@ def commit(
 
 
 def clean_message(message: str) -> str:
-    """A model's commit message, safe to publish: without control characters, comments and this program's markers."""
+    """A model's commit message, safe to publish: without control characters, HTML comments and this program's markers,
+    and with at most MESSAGE_LIMIT characters."""
     text = message.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     text = _MARKER.sub("", _COMMENT.sub("", text))
     text = "".join(sign for sign in text if sign in "\n\t" or (sign.isprintable() or sign in KEPT))

@@ -112,8 +112,8 @@ def _entries(git_dir: Path, commit: str, parent: str) -> list[TreeEntry]:
 
 
 def _parts(entries: Sequence[TreeEntry]) -> list[list[TreeEntry]]:
-    """The entries in parts of at most MOST_ENTRIES; what is removed comes first, since a file may take the place of a
-    folder."""
+    """The entries in parts of at most MOST_ENTRIES; if a file takes the place of a folder, or the reverse, the parts
+    with removed paths come before all others."""
     gone, put = [one for one in entries if one.object is None], [one for one in entries if one.object is not None]
     folders = {folder for one in entries for folder in _folders(one.path)}
     kinds = [gone, put] if any(one.path in folders for one in entries) else [[*gone, *put]]
