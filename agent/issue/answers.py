@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
@@ -109,7 +110,7 @@ def post_replies(
     check_held: Callable[[], None] = lambda: None,
 ) -> None:
     """Post each answer once, and resolve the thread of its comment if the answer is `settled`.  `check_held` is called
-    before each post, since the search for the answer takes time.
+    just before each change on the forge, since the search for the answer takes time.
 
     An answer that the forge refuses next to its comment (a thread that is gone, a locked conversation) is posted on the
     issue. Raises ForgeError when the forge does not answer.
@@ -119,14 +120,19 @@ def post_replies(
             _post(forge, key, uuid, one, effects, check_held)
         except _REFUSED as error:
             events.emit("effect_failed", uuid=uuid, effect=one.name, error=str(error))
-            check_held()
-            post_once(forge, key, uuid, f"{one.name}-here", lambda text=one.text: text, effects)  # type: ignore[misc]
+            post_once(forge, key, uuid, f"{one.name}-here", partial(_held_text, one.text, check_held), effects)
         events.emit("effect_done", uuid=uuid, effect=one.name)
         if one.settled:
+            check_held()
             try:
                 ForgeReports(forge).settle_thread(key, one.comment)
             except ForgeError as error:  # if the forge cannot resolve the thread, the task ends nevertheless
                 events.emit("effect_failed", uuid=uuid, effect=f"{one.name}-settled", error=str(error))
+
+
+def _held_text(text: Public, check_held: Callable[[], None]) -> Public:
+    check_held()
+    return text
 
 
 def _post(

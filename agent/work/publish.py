@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock, deadline, gitcmd, stale_git_locks
 from agent.errors import (
+    Fenced,
     GitError,
     LfsRefused,
     PolicyViolation,
@@ -72,6 +73,8 @@ class Publisher:
     - `largest` is the maximum number of bytes that the host accepts for one file.
     - `effects` records completed pushes.
     - `maker` makes the commits again at the host, which signs them; None if they are pushed as they are.
+    - `check_held` raises Fenced if another attempt owns the task; it is called just before each push, since the
+      requests before a push take time.
 
     No finding contains the text of a secret.
     """
@@ -91,8 +94,10 @@ class Publisher:
         env: Mapping[str, str] | None = None,
         prefix: str = OWN,
         maker: CommitMaker | None = None,
+        check_held: Callable[[], None] = lambda: None,
     ) -> None:
         self.prefix = prefix
+        self.check_held = check_held
         self.maker = maker
         self._has_objects = maker is not None  # whether the host may have the ref `_objects`
         self.workspace = workspace
@@ -216,6 +221,8 @@ class Publisher:
         try:
             self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
             made = host_commits.make_again(workspace.git_dir, commits, maker)
+        except Fenced:
+            raise  # the ref belongs to the attempt that owns the task now
         except Exception:
             self._remove_objects()  # the host keeps no unsigned commit of a task that may not publish
             raise
@@ -333,6 +340,7 @@ class Publisher:
         return stale_git_locks.remove(lock)
 
     def _push_now(self, commit: str, push: Callable[[], None]) -> None:
+        self.check_held()
         try:
             push()
         except RemoteRefused as error:

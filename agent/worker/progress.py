@@ -107,8 +107,9 @@ class Progress:
         def words() -> Public:
             nonlocal known
             known = True
+            text = self.compose("started")
             run.check_held()
-            return self.compose("started")
+            return text
 
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
         if not known:

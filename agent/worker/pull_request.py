@@ -191,6 +191,7 @@ class PullRequest:
     def _ask_again(self, pull: PullRef) -> None:
         """Ask the person who asked for more work on an earlier task's pull request to review it."""
         if self.run.context.row.get("parent_uuid"):
+            self.run.check_held()
             ForgeReports(self.run.forge).ask_again(self.run.key, pull, str(self.run.context.row.get("user") or ""))
 
     def _part(self, wanted: Wanted, body: str | None) -> str:

@@ -89,6 +89,7 @@ def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None,
     for one in replies:
         if one.comment.place and one.comment.author not in known:
             known.add(one.comment.author)
+            run.check_held()
             try:
                 ForgeReports(run.forge).ask_again(run.key, report.pull, one.comment.author)
             except ForgeError as error:

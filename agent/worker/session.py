@@ -227,8 +227,9 @@ class TaskRun:
 
     def _show_seen(self, comment: Comment) -> None:
         """Show at a comment that the program has read it; at the comment that asked for the task, the daemon has
-        already shown that."""
+        already shown that. Raises Fenced."""
         if self.publishing and comment.id != self.context.column("started_by"):
+            self.check_held()
             self.acknowledgements.show(self.key, comment)
 
     # --- what ends the run: requests of people, and limits ------------------------------------------------------

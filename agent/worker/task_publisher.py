@@ -37,5 +37,6 @@ def open_publisher(
         env=env,
         prefix=run.settings.branch.prefix,
         maker=ForgeReports(run.forge).commit_maker(run.key) if run.publishing else None,
+        check_held=run.check_held,
         **login,
     )

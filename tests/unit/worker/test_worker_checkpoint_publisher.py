@@ -3,14 +3,19 @@
 import json
 import threading
 import time
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from llm_servers import call, says
 from run_home import UUID
 
-from agent.errors import Fenced
+from agent.errors import Fenced, ForgeRefused
+from agent.forge.local.forge import LocalForge
 from agent.values import End, Status
 from agent.wiring.wiring import Wiring
+from agent.work.remote import Remote
+from agent.worker.session import TaskRun
 
 PLAN = {"items": [{"text": "Write a", "status": "done"}, {"text": "Write b", "status": "pending"}]}
 LATER = says("openai", "", [call("write_file", {"path": "late.txt", "content": "late\n"}, "call_9")])
@@ -135,3 +140,73 @@ def test_an_attempt_that_loses_its_row_while_it_looks_something_up_changes_nothi
     with pytest.raises(Fenced):
         handler.handle(task)
     assert outside(here) == seen[0]
+
+
+CHANGES = {"acknowledge", "ask_again", "edit_comment", "move_label", "open_pull", "post_comment", "push", "reply"}
+CHANGES |= {"settle_thread", "update_pull"}
+"""What a run changes outside: methods of an adapter, and the push."""
+
+
+class Observed(LocalForge):
+    """A tracker with every optional method of an adapter that changes something; `steps` are the names of the calls.
+    Nobody has a thread any more whose name is `gone`."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.steps = []
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name in CHANGES | {"read_issue", "comments_since", "find_comment", "find_pull", "find_reply", "requested"}:
+            self.steps.append(name)
+        return found
+
+    def comments_since(self, key, cursor):
+        found, following = super().comments_since(key, cursor)
+        return tuple(replace(one, place="On a.txt:1") for one in found), following
+
+    def acknowledge(self, key, comment):
+        """The reaction."""
+
+    def ask_again(self, key, pull, login):
+        """The request for a review."""
+
+    def find_reply(self, key, comment, mark):
+        return None
+
+    def reply(self, key, comment, body):
+        if comment.author == "gone":
+            raise ForgeRefused("the thread is gone", status=404)
+        return "900"
+
+    def settle_thread(self, key, comment):
+        """The resolved thread."""
+
+
+def test_each_change_outside_follows_a_look_at_the_row(work, monkeypatch):
+    """A request may take minutes, in which another host takes the task over: between the look and the change nothing
+    is asked of the forge or the remote."""
+    answers = [{"comment": number, "text": "Yes.", "settled": True} for number in ("100", "101")]
+    told = {"title": "Done", "summary": "It is done.", "answers": answers}
+    finish = says("openai", "", [call("finish", told, "call_10")])
+    place = {}
+
+    def during(_):
+        place["here"].comment(1, "Please write b too.", author="bob", ident=500)
+        return step()
+
+    here, handler, task = work(during, FINISH, finish)
+    place["here"] = here
+    here.comment(1, "And b?", author="bob", ident=100)
+    here.comment(1, "And c?", author="gone", ident=101)
+    forge = Observed(here.settings)
+    check, push, listed = TaskRun.check_held, Remote.push, Remote._listed
+    noted = forge.steps.append
+    monkeypatch.setattr(here.wiring, "forge_of", lambda key: forge)
+    monkeypatch.setattr(TaskRun, "check_held", lambda run: (check(run), noted("look"))[0])
+    monkeypatch.setattr(Remote, "push", lambda *found: (noted("push"), push(*found))[1])
+    monkeypatch.setattr(Remote, "_listed", lambda *found: (noted("list"), listed(*found))[1])
+    assert handler.handle(task).end is End.FINISHED
+    unseen = [one for before, one in pairwise(forge.steps) if one in CHANGES and before != "look"]
+    assert unseen == []
+    assert CHANGES - set(forge.steps) == set()
