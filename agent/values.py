@@ -59,8 +59,18 @@ class TaskKey:
         source, owner, repo, kind, number = (str(key[name]) for name in names)
         return cls(source, owner, repo, kind, number, str(key.get("instance") or ""))
 
+    @property
+    def is_in_folder(self) -> bool:
+        """Whether the issue is in a folder of this machine, and so has no web page: the instance is then a path."""
+        return is_folder(self.instance)
+
     def __str__(self) -> str:
         return f"{self.task_source}:{self.owner}/{self.repo}#{self.task_id}"
+
+
+def is_folder(instance: str) -> bool:
+    """Whether the instance of a forge is a folder, by its absolute path, and not a host."""
+    return instance.startswith("/")
 
 
 class Status(StrEnum):

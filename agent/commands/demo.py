@@ -50,8 +50,12 @@ DATA = files("agent.commands") / "demo_data"
 TRIAL = "00000000-0000-4000-8000-00000000de30"
 """The name of the sandbox in which the demo runs the tests before and after the work; it is not a task."""
 
-WINDOWS = {"ollama": 16_384, "lmstudio": 16_384, "openai": 32_768}
-"""Provider → the window in tokens that the demo configures for a model with an unknown window."""
+HOSTED, RECORDING = "openai", "replay"
+"""The provider that needs a key, and the provider that plays the recorded conversation."""
+
+WINDOWS = {HOSTED: 32_768, "ollama": 16_384, "lmstudio": 16_384}
+"""Provider → the window in tokens that the demo configures for a model with an unknown window, in the order in which
+the demo tries them."""
 
 LIKED = ("qwen3-coder", "qwen3", "gpt-oss", "devstral", "qwen2.5-coder", "qwen2.5", "mistral", "llama3", "gpt-", "")
 NO_TALKER = ("embed", "bge-", "rerank", "whisper", "tts", "moderation", "dall-e", "image", "audio", "realtime", "-vl")
@@ -62,18 +66,14 @@ class DemoModel:
     """The model that the demo uses.
 
     `passed_over` are sentences about the providers that could not be used; `keys` are the keys of config.yaml for this
-    model, in dotted form.
+    model, in dotted form. `is_replay`: the model is the recording.
     """
 
     provider: str
     model: str
     passed_over: tuple[str, ...]
     keys: dict[str, Any]
-
-    @property
-    def is_replay(self) -> bool:
-        """Whether the model of the demo is the recording."""
-        return self.provider == "replay"
+    is_replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +167,12 @@ class Demo:
         settings = self.load(**{"llm.replay.messages": str(self.recording)})
         named = settings.llm.provider if settings.origins.get("llm.provider") != "default" else None
         passed_over: list[str] = []
-        for provider in (named,) if named else ("openai", "ollama", "lmstudio"):
-            if provider == "replay":
-                continue
-            if provider == "openai" and settings.llm.openai.api_key is None and not named:
-                passed_over.append("OPENAI_API_KEY is not set")
+        candidates = [named] if named else list(WINDOWS)
+        if settings.llm.openai.api_key is None and not named:
+            candidates.remove(HOSTED)
+            passed_over.append("OPENAI_API_KEY is not set")
+        for provider in candidates:
+            if provider == RECORDING:
                 continue
             model, why = self.ask(settings, provider)
             if not model:
@@ -184,13 +185,13 @@ class Demo:
             if provider in WINDOWS and not window_is_known(settings, provider, model):
                 keys[f"llm.{provider}.context_length"] = WINDOWS[provider]
             return DemoModel(provider, model, tuple(passed_over), keys)
-        keys = {"llm.provider": "replay", "llm.replay.messages": str(self.recording)}
+        keys = {"llm.provider": RECORDING, "llm.replay.messages": str(self.recording)}
         if not probe(settings).ok:
             passed_over.append(
                 "there is no sandbox here (`doctor` says why); the recording runs without one: its commands are known"
             )
             keys["sandbox.kind"] = "none"
-        return DemoModel("replay", "replay", tuple(passed_over), keys)
+        return DemoModel(RECORDING, RECORDING, tuple(passed_over), keys, is_replay=True)
 
     @cached_property
     def recording(self) -> Path:
@@ -238,7 +239,7 @@ class Demo:
     @property
     def place_of_commands(self) -> str:
         """A phrase about where the model's commands run."""
-        return "commands without a sandbox" if self.settings.sandbox.kind == "none" else "commands in a sandbox"
+        return "commands in a sandbox" if probe(self.settings).isolates else "commands without a sandbox"
 
     # --- the work ----------------------------------------------------------------------------------------------
 

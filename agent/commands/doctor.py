@@ -254,7 +254,7 @@ def _found(name: str, finding: Finding) -> Check:
 
 def sandbox(settings: Settings) -> Iterator[Check]:
     """Check whether commands can be isolated."""
-    from agent.sandbox import make_sandbox, probe, seccomp
+    from agent.sandbox import make_sandbox, probe, seccomp, traits_of
     from agent.sandbox.probe import TRIAL
 
     verdict = probe(settings)
@@ -262,12 +262,13 @@ def sandbox(settings: Settings) -> Iterator[Check]:
         yield Check("sandbox", FAIL, verdict.reason, verdict.advice)
         return
     made = make_sandbox(settings, uuid=TRIAL, base_dir=settings.base_dir)
-    if made.kind == "refused":
+    traits = traits_of(made)
+    if traits.refuses:
         yield Check("sandbox", FAIL, made.reason, made.advice)
         return
     user = "" if made.uid is None else f", commands run as user {made.uid}"
-    yield Check("sandbox", WARN if verdict.kind == "none" else OK, verdict.reason + user, verdict.advice)
-    if made.kind == "bubblewrap":
+    yield Check("sandbox", OK if traits.isolates else WARN, verdict.reason + user, verdict.advice)
+    if traits.filters_calls:
         whole, filtered = seccomp.describe(settings)
         keys = (
             "a new one for each command"

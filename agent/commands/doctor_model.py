@@ -43,7 +43,7 @@ def findings(settings: Settings, part: str, provider: str | None, name: str | No
             client = make_client(settings, store, place, provider=provider, model=name)
             try:
                 check = client.check()
-                yield part, OK if check.ok else FAIL, check.text, "" if check.ok else _server(client.provider)
+                yield part, OK if check.ok else FAIL, check.text, "" if check.ok else _server(client)
                 loaded = client.loaded_window() if check.answers else None
                 takes_none = (
                     []
@@ -75,7 +75,7 @@ def _dialect(settings: Settings, client: ModelClient) -> Iterator[Finding]:
     """Findings about the model server's dialect, and about the facts learnt from error answers of that server."""
     from agent.llm.client import ChatClient
 
-    if not isinstance(client, ChatClient) or client.provider == "replay":
+    if not isinstance(client, ChatClient) or client.is_recording:
         return
     named = f"llm.{client.provider}.dialect"
     how = f"set by {named}" if client.keys.dialect else client.recognised
@@ -152,12 +152,9 @@ def _takes_no_task(settings: Settings, client: ModelClient, store: MessageStore,
         yield "window", FAIL, str(error), f"load the model with {error.needed:,} tokens or more, and set {_key(client)}"
 
 
-def _server(provider: str) -> str:
-    return {
-        "ollama": "start it (`ollama serve`), get the model (`ollama pull`), or set llm.ollama",
-        "lmstudio": "start LM Studio's server and get the model, or set llm.lmstudio",
-        "replay": "set llm.replay.messages to a recorded messages.jsonl",
-    }.get(provider, f"look at llm.{provider} (base_url, api_key, model) and the network")
+def _server(client: ModelClient) -> str:
+    advice = str(getattr(client, "start_advice", ""))
+    return advice or f"look at llm.{client.provider} (base_url, api_key, model) and the network"
 
 
 def _key(client: ModelClient) -> str:

@@ -9,7 +9,7 @@ from agent.config import host_allowlist
 from agent.config.environment import network_environment
 from agent.config.proxies import in_the_way
 from agent.errors import MakimonoError
-from agent.sandbox.base import Mounts
+from agent.sandbox.base import Mounts, traits_of
 from agent.sandbox.probe import trial_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def findings(settings: Settings, sandbox: Sandbox) -> Iterator[tuple[str, str, s
     setup = settings.workspace.setup
     every = settings.sandbox.network
     own = settings.setup_hosts(setup) if setup is not None else every
-    if sandbox.kind == "none":
+    if not traits_of(sandbox).isolates:
         if own:
             found = "sandbox.network and workspace.setup.network bound nothing: without a sandbox every host is reached"
             yield "warn", found, "remove sandbox.kind: none"

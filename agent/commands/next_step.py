@@ -19,7 +19,7 @@ def next_step(row: Row, reason: Reason | None) -> str:
     waits, None if it does not wait. Nobody comments on the issue of a private tracker, so no comment is advised."""
     uuid = row.uuid[:8]
     again = f"`retry {uuid}` continues the task"
-    if row.task_source != "local" or Path(row.instance).parent.name != PRIVATE:
+    if Path(row.instance).parent.name != PRIVATE:
         again = f"a comment that mentions the account, or `retry {uuid}`, continues the task"
     match row.status:
         case Status.QUEUED if reason is not None and reason.code != "daemon":

@@ -268,9 +268,7 @@ def _of(
             if not problem:
                 notes.append(str(error))
             return replace(found, notes=tuple(notes))
-        return replace(
-            found, path=path, url=client.url if settings.llm.provider != "replay" else "", notes=tuple(notes)
-        )
+        return replace(found, path=path, url="" if client.is_recording else client.url, notes=tuple(notes))
     finally:
         client.close()
 

@@ -162,7 +162,7 @@ def ask_the_surroundings(settings: Settings) -> None:
         with closing(MessageStore(place, settings)) as store, closing(make_client(settings, store, place)) as client:
             try:
                 models = client.models()
-                if client.provider == "replay" and not (check := client.check()).ok:
+                if getattr(client, "is_recording", False) and not (check := client.check()).ok:
                     raise HostError(f"no model answers: {check.text}")
             except (ModelUnreachable, ModelStalled, AccessRefused) as error:
                 said = str(error).rstrip(".")
@@ -170,7 +170,7 @@ def ask_the_surroundings(settings: Settings) -> None:
                 raise HostError(f"no model answers: {said}{end} {provider_hint(settings)}") from error
             except ModelError:
                 return  # the model's server answers, but has no list of its models
-    strict = client.provider in ("ollama", "lmstudio") and models
+    strict = getattr(client, "lists_every_model", False) and models
     if strict and not any(same_model(client.model, model) for model in models):
         names = ", ".join(sorted(models)[:12])
         raise HostError(
@@ -358,7 +358,7 @@ def result(
 def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | str | None:
     """The place of the pull request: its address on a forge, else `pull.md` in the task's folder, else the file of the
     tracker."""
-    if row.key.task_source != "local":
+    if not row.key.is_in_folder:
         return row.url
     if folder is not None and (folder / private_tracker.PULL).is_file():
         return folder / private_tracker.PULL

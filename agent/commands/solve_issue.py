@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from agent.errors import GitError, IssueUnreadable, MakimonoError, UsageError, WorkError
 from agent.forge.local import issue_files
 from agent.forge.local.forge import REPO, LocalForge
+from agent.values import is_folder
 from agent.wiring import private_tracker
 from agent.work.remote import Remote
 
@@ -64,7 +65,7 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
 def on_a_forge(wiring: Wiring, address: str, text: str = "a Markdown file") -> Iterator[Task]:
     """The task of the issue, pull request or merge request at an address; `text` tells a person how the command takes
     any other text."""
-    forges = [forge for forge in wiring.forges if forge.source != "local"]
+    forges = [forge for forge in wiring.forges if not is_folder(forge.instance)]
     try:
         task = _at(forges, address)
         if task is None:
@@ -111,7 +112,7 @@ def on_the_tracker(settings: Settings, issue: str) -> Task | None:
     """The task of an issue of the configured tracker, given by `#3` or by its file; None for any other file."""
     tracker = settings.local.tracker
     if number := _NUMBER.fullmatch(issue.strip()):
-        if "local" not in settings.task_sources:
+        if LocalForge.source not in settings.task_sources:
             raise UsageError(f"{issue} is a number of the local tracker, but task_sources has no `local`")
         name = number[1]
     else:
@@ -119,7 +120,7 @@ def on_the_tracker(settings: Settings, issue: str) -> Task | None:
         with suppress(OSError, RuntimeError):
             path = path.resolve()
         found_name = issue_files.number_at((settings.root / tracker).resolve(), path)
-        if "local" not in settings.task_sources or found_name is None:
+        if LocalForge.source not in settings.task_sources or found_name is None:
             return None
         name = found_name
     try:

@@ -244,7 +244,7 @@ class TaskReasons:
         return Reason("model", f"the last request to the model failed and is sent again: {why}")
 
     def _ended(self, row: Row) -> Reason | None:
-        if row.url is None or row.pull_state is not None or row.task_source == "local" or row.completed_at is None:
+        if row.url is None or row.pull_state is not None or row.key.is_in_folder or row.completed_at is None:
             return None
         from agent.intake.ci_watch import watched_until
         from agent.issue.ci_rounds import rounds_of

@@ -166,7 +166,7 @@ def listed_row(settings: Settings, reasons: TaskReasons, row: Row | DamagedRow, 
     address for each private tracker."""
     if isinstance(row, DamagedRow):
         return {"uuid": row.uuid, "damage": row.why, "waits": []}
-    if row.task_source == "local" and row.instance not in issues:
+    if row.key.is_in_folder and row.instance not in issues:
         issues[row.instance] = issue_of(settings, row.instance)
     reason = reasons.of(row)
     waits: Json = {"waits": [], "waits_for": ""}

@@ -87,6 +87,9 @@ class ChatClient(Learner, ABC):
         "id_form",
         "said",
     )
+    is_recording: ClassVar[bool] = False  # the answers come from a recorded conversation, not from a model
+    lists_every_model: ClassVar[bool] = False  # a model that the server does not list cannot be used
+    start_advice: ClassVar[str] = ""  # how to start the server and get a model; "" for a hosted service
     key_header: ClassVar[str] = "Authorization"
     wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to the provider's API
     # the dialect (peculiarities of the API) if neither the configuration nor the address selects another

@@ -27,6 +27,8 @@ class LMStudioClient(OpenAIClient):
     docs/design/context.md, 5.4."""
 
     name = "lmstudio"
+    lists_every_model = True
+    start_advice = "start LM Studio's server and get the model, or set llm.lmstudio"
     default_url = "http://localhost:1234"
     own_dialect: ClassVar[Dialect] = DIALECTS["lmstudio"]
 

@@ -34,6 +34,8 @@ class OllamaClient(ChatClient):
     """A client for Ollama; its positional arguments are `(config, message_store, context_dir)`."""
 
     name = "ollama"
+    lists_every_model = True
+    start_advice = "start it (`ollama serve`), get the model (`ollama pull`), or set llm.ollama"
     default_url = "http://localhost:11434"
     call = "/api/chat"
     learns: ClassVar[tuple[str, ...]] = (*ChatClient.learns, "most_window")

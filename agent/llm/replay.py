@@ -29,6 +29,8 @@ class ReplayClient(OpenAIClient):
     `llm.replay.messages` names the recording."""
 
     name = "replay"
+    is_recording = True
+    start_advice = "set llm.replay.messages to a recorded messages.jsonl"
     own_dialect = DIALECTS["replay"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import SandboxUnavailable
-from agent.sandbox.base import SANDBOXES, Mounts, Refused, Sandbox, Streams
+from agent.sandbox.base import SANDBOXES, Mounts, Refused, Sandbox, Streams, Traits, traits_of
 from agent.sandbox.probe import Verdict, probe
 
 if TYPE_CHECKING:
@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
     from agent.sandbox.base import Settings
 
-__all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Streams", "Verdict", "make_sandbox", "probe"]
+__all__ = [
+    "SANDBOXES",
+    "Mounts",
+    "Refused",
+    "Sandbox",
+    "Streams",
+    "Traits",
+    "Verdict",
+    "make_sandbox",
+    "probe",
+    "traits_of",
+]
 
 
 def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:

@@ -97,6 +97,23 @@ class Streams:
         return self.stdin, self.stdout
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The properties of a kind of sandbox that other packages need. A plug-in without an attribute `traits` has the
+    defaults.
+
+    - `isolates`: commands see only the minimal root and `Mounts`; if False, they see the paths of the host.
+    - `refuses`: every command is refused.
+    - `has_host_programs`: commands find the host's programs at their own paths.
+    - `filters_calls`: the system calls of commands are filtered.
+    """
+
+    isolates: bool = True
+    refuses: bool = False
+    has_host_programs: bool = False
+    filters_calls: bool = False
+
+
 class Limits(Protocol):
     """The section `sandbox.limits` of the configuration: numbers of bytes, and a number of processes; None or 0 means
     no limit.  `memory` may be a share of the machine's memory (`50%`), which the caller that runs the command monitors;
@@ -142,7 +159,8 @@ class Settings(Protocol):
 class Sandbox(Protocol):
     """One task's sandbox.
 
-    - `kind`: "bubblewrap", "none", "refused", or the kind of a plug-in.
+    - `kind`: "bubblewrap", "none", "refused", or the kind of a plug-in, for people and for the prompts; the program
+      decides by `traits`.
     - `uid`: the host's uid of the user that runs commands if this process is root (the work tree and the home must
       belong to that user); None if commands run as the user of this process.
     - `reason`: one sentence that explains the kind.
@@ -171,10 +189,17 @@ class Sandbox(Protocol):
         ...
 
 
+def traits_of(sandbox: Sandbox) -> Traits:
+    """The traits of a sandbox."""
+    found: Traits = getattr(sandbox, "traits", Traits())
+    return found
+
+
 class Refused:
     """The sandbox for a machine on which commands cannot be isolated: it refuses every command, with advice."""
 
     kind = "refused"
+    traits = Traits(refuses=True)
 
     def __init__(self, reason: str, advice: str = "") -> None:
         self.uid: int | None = None

@@ -39,6 +39,7 @@ class Bubblewrap:
     """
 
     kind = "bubblewrap"
+    traits = base.Traits(has_host_programs=True, filters_calls=True)
 
     def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
         self.seccomp = seccomp.wanted(settings)

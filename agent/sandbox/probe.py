@@ -90,6 +90,11 @@ class Verdict:
     reason: str = ""
     advice: str = ""
 
+    @property
+    def isolates(self) -> bool:
+        """Whether commands are isolated by one of the program's own sandboxes, or by a plug-in."""
+        return self.ok and self.kind != "none"
+
 
 def probe(settings: Settings) -> Verdict:
     """The verdict about the sandbox for this configuration on this machine; the first call in a process takes about 30

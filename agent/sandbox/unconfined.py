@@ -86,6 +86,7 @@ class Unconfined:
     """
 
     kind = "none"
+    traits = base.Traits(isolates=False, has_host_programs=True)
 
     def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
         self.uuid = uuid

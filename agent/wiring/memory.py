@@ -40,7 +40,7 @@ def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = Fals
     tracker and every `solve` of one repository share a memory.
     """
     instance, owner, repo = key.instance, key.owner, key.repo
-    if key.task_source == "local" and (address := _address(settings, key)):
+    if key.is_in_folder and (address := _address(settings, key)):
         parent, _, name = address.removesuffix("/").removesuffix(".git").rpartition("/")
         owner = parent.strip("/")
         # two paths `/srv/a-b` and `/srv/a/b` would give one name, so for a path with `-` `actor_of` makes a name with a

@@ -16,7 +16,7 @@ from agent.config.host_allowlist import parse_all
 from agent.config.url_passwords import shown_command
 from agent.errors import SandboxUnavailable, SetupFailed
 from agent.llm.base import Interrupted
-from agent.sandbox.base import Mounts
+from agent.sandbox.base import Mounts, traits_of
 from agent.work import setup
 from agent.work.checkout import checked_out
 from agent.worker.memory_limits import ServerMemory
@@ -135,7 +135,7 @@ class CommandRunner:
             self.workspace,
             self._run_setup,
             home=home,
-            relocatable=self.sandbox.kind == "bubblewrap",
+            relocatable=traits_of(self.sandbox).isolates,
             secrets=self.run.redact.secrets,
         )
         self.run.events.emit("setup_finished", ok=report.ok, cached=report.cached)
@@ -156,9 +156,8 @@ class CommandRunner:
         """
         configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:
-            setup.copy_setup(
-                self.settings, self.workspace, self._run_setup, place, commit, relocatable=self.sandbox.kind != "none"
-            )
+            isolates = traits_of(self.sandbox).isolates
+            setup.copy_setup(self.settings, self.workspace, self._run_setup, place, commit, relocatable=isolates)
             home = place.home if self.settings.workspace.setup is not None else None
             mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree, "git": place.git_dir})
             done = self._run(command, mounts, timeout=timeout, network=self._network)

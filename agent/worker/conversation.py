@@ -12,6 +12,7 @@ from agent.forge.base import ForgeReports
 from agent.llm import make_client
 from agent.loop import Loop
 from agent.prompts import render
+from agent.sandbox import traits_of
 from agent.security.sanitise import output
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
@@ -215,7 +216,7 @@ class Conversation:
             takes_up=tree.takes_up,
             about=tree.plan.about,
             news=news,
-            commands=prepared.commands.sandbox.kind != "refused",
+            commands=not traits_of(prepared.commands.sandbox).refuses,
             pictures=about_pictures,
             ci=ci,
             pull_name=ForgeReports(run.forge).pull_name(),

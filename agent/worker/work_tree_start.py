@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agent.errors import GitError, IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.forge.fork_head import SHOWN, said_moved
+from agent.sandbox import traits_of
 from agent.wiring import private_tracker
 from agent.work import rebase, work_tree_snapshot
 from agent.work.publish import is_own
@@ -125,7 +126,7 @@ def _workspace(run: TaskRun, plan: BranchPlan, mirror: Mirror, sandbox: Sandbox)
         start_at=plan.start_at,
         base=plan.base,
         owner_uid=sandbox.uid,
-        isolated=sandbox.kind != "none",
+        isolated=traits_of(sandbox).isolates,
         signing=Signing(settings.commit.signing_key),
         pushes=plan.pushes,
         lfs_limit=settings.workspace.lfs_limit or 0,

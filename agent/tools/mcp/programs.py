@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING
 from agent.config import configured_commands
 from agent.errors import CommandRefused
 from agent.sandbox import environment
-from agent.sandbox.base import GIT, HOME, WORK
+from agent.sandbox.base import GIT, HOME, WORK, traits_of
 
 if TYPE_CHECKING:
     from agent.config import Settings
     from agent.config.mcp_servers import McpServer
     from agent.sandbox.base import Sandbox
 
-OWN_KINDS = ("bubblewrap", "none")
-"""Kinds of sandboxes that show programs of the host at their own paths; a sandbox of a plug-in may have programs of its
-own."""
 SCRIPTS = (".js", ".mjs", ".cjs", ".ts", ".py", ".pyz", ".sh", ".rb", ".pl", ".php", ".jar", ".lua")
 
 
@@ -32,7 +29,7 @@ class ServerPrograms:
     def __init__(self, settings: Settings, sandbox: Sandbox) -> None:
         self.settings = settings
         self.sandbox = sandbox
-        inside = sandbox.kind != "none"
+        inside = traits_of(sandbox).isolates
         self.tree = Path(WORK) if inside else settings.base_dir / "running"
         self.writable = (self.tree, Path(HOME), Path(GIT), settings.base_dir) if inside else (settings.base_dir,)
         self._found: dict[str, tuple[str, ...]] = {}
@@ -46,8 +43,9 @@ class ServerPrograms:
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))
-            own = self.sandbox.kind in OWN_KINDS
-            self._found[name] = self._checked(name, server) if own else _plain(server)
+            # a sandbox of a plug-in may have programs of its own
+            checks = traits_of(self.sandbox).has_host_programs
+            self._found[name] = self._checked(name, server) if checks else _plain(server)
         return self._found[name]
 
     def _checked(self, name: str, server: McpServer) -> tuple[str, ...]:

@@ -227,15 +227,15 @@ def test_ci_of_a_fresh_pull_request_is_named_for_a_day(place, time):
     uuid = here.row(1)
     claim = here.ledger.claim(uuid, here.wiring.owner, 60)
     here.wiring.db.execute(
-        "UPDATE tasks SET task_source = 'github', url = 'https://forge/pull/3', branch = 'b', head_commit = :head "
+        "UPDATE tasks SET instance = 'forge', url = 'https://forge/pull/3', branch = 'b', head_commit = :head "
         "WHERE uuid = :uuid",
         head="a" * 40,
         uuid=uuid,
     )
     here.ledger.finish(uuid, claim.attempt, Status.COMPLETED, outcome="finished")
-    here.wiring.db.execute("UPDATE tasks SET task_source = 'local' WHERE uuid = :uuid", uuid=uuid)
-    assert reason(here, uuid) is None, "a local tracker has no CI"
-    here.wiring.db.execute("UPDATE tasks SET task_source = 'github' WHERE uuid = :uuid", uuid=uuid)
+    here.wiring.db.execute("UPDATE tasks SET instance = '/srv/tracker' WHERE uuid = :uuid", uuid=uuid)
+    assert reason(here, uuid) is None, "a folder has no CI"
+    here.wiring.db.execute("UPDATE tasks SET instance = 'forge' WHERE uuid = :uuid", uuid=uuid)
     found = reason(here, uuid)
     assert found.code == "ci"
     assert found.until == clock.stamp(clock.now() + timedelta(days=1))

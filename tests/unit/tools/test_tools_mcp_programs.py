@@ -8,6 +8,7 @@ import pytest
 
 from agent.config import settings_of
 from agent.errors import CommandRefused
+from agent.sandbox import SANDBOXES, Traits
 from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.servers import command_line
 
@@ -19,7 +20,8 @@ def make(tmp_path):
 
     def argv(kind="bubblewrap", **section):
         settings = settings_of({"context_storage": {"base_dir": str(base)}, "mcp_servers": {"one": section}})
-        programs = ServerPrograms(settings, SimpleNamespace(kind=kind, interpreter=None))
+        traits = SANDBOXES.load(kind).traits if kind in SANDBOXES.entries else Traits()
+        programs = ServerPrograms(settings, SimpleNamespace(traits=traits, interpreter=None))
         return programs.argv("one", settings.mcp_servers["one"])
 
     return argv
