@@ -633,3 +633,15 @@ Any other Python error that is not in the tree of this program's errors, such as
 class of this program that also inherits from a class in MISTAKES counts as a mistake of the program where no code
 handles it.
 """
+
+
+def is_unforeseen(error: BaseException | None) -> bool:
+    """Whether the error or one of its causes is a mistake (MISTAKES), so that the log needs a traceback."""
+    seen: set[int] = set()
+    # In Python an error can be its own cause, so the loop remembers the errors it has seen.
+    while error is not None and id(error) not in seen:
+        if isinstance(error, MISTAKES):
+            return True
+        seen.add(id(error))
+        error = error.__cause__
+    return False

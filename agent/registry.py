@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+OWN = __name__.partition(".")[0]
+
+
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
     """Hide `modules`, and suppress warnings, while a library that can do without them is imported for the first time.
@@ -87,5 +90,7 @@ class Registry:
         module, _, attribute = target.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] == OWN:
+                raise  # a mistake of this program, and not a package that is not installed
             raise ConfigError(f"{self.kind}: {name!r} ({target}) cannot be loaded: {error}") from error

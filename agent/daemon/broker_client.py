@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.daemon.restarting_thread import RestartingThread
 from agent.errors import MakimonoError
+from agent.observe import log
 from agent.observe.item_loop import Items
 from agent.taskqueue.broker import make_broker
 from agent.wiring.wiring import Wiring
@@ -116,6 +117,7 @@ class BrokerClient:
                 self.events.emit("broker_connected", broker=self.broker.where)
                 self._work(ledger)
             except MakimonoError as error:
+                log.mistake("broker", self.broker.where, error)
                 self.events.emit("broker_away", broker=self.broker.where, error=str(error), seconds=pause)
             finally:
                 self._forget()

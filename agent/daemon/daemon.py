@@ -35,6 +35,7 @@ from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
+from agent.observe import log
 from agent.observe.traces import require_otlp
 from agent.prompts.reviewer_templates import check_reviewer_templates
 from agent.store.remote_storage import require_driver
@@ -380,16 +381,19 @@ class Daemon:
         if notices is None:
             return True
         try:
-            if notices.poll():
-                self.hear_at = clock.monotonic() + NOTICE_SECONDS
-                if self.pollers is not None:
-                    self.pollers.wake_all()
-                if supervisor.courier is not None:
-                    supervisor.courier.wake()
+            news = notices.poll()
         except Exception as error:  # noqa: BLE001 - an error of the database client means that the connection was cut
+            log.mistake("ledger", "notices", error)
             self.events.emit("notices_lost", error=reason(error))
             notices.close()
             self.notices = None
+            return True
+        if news:
+            self.hear_at = clock.monotonic() + NOTICE_SECONDS
+            if self.pollers is not None:
+                self.pollers.wake_all()
+            if supervisor.courier is not None:
+                supervisor.courier.wake()
         return True
 
     def _hear(self, supervisor: Supervisor) -> Notices | None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from agent import clock
 from agent.errors import MakimonoError
+from agent.observe import log
 from agent.security.terminal import plain
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]
     try:
         yield from environment().get_template(f"{template}.html.j2").generate(view=view, **more)
     except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        log.mistake("page", template, error)
         raise TemplateValuesError(f"the page cannot be made: {type(error).__name__}: {error}") from error
 
 

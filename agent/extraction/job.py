@@ -21,6 +21,7 @@ from agent.errors import Fenced, LockHeld, MakimonoError, MemoryUnavailable, Usa
 from agent.extraction.feedback import Feedback
 from agent.extraction.task_extraction import EPISODES, Extracted, TaskExtraction
 from agent.memory import jobs
+from agent.observe import log
 from agent.wiring.folders import folder_of
 from agent.wiring.memory import actor_of_task, open_memory
 from agent.worker.task_templates import templates_of
@@ -225,6 +226,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -
 
 def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
     """Record a failed try of a job; return the seconds until the next try, 0 after the last."""
+    log.mistake("extraction", row.uuid, error)
     why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
     last = attempt >= TRIES
     store.jobs.end(job.id, jobs.FAILED if last else jobs.QUEUED, why)

@@ -126,9 +126,11 @@ def _fault_in_object(value: Any, shape: dict[str, Shape], place: str) -> str | N
 
 
 def _is_time(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
         clock.parse(value)
-    except (AttributeError, TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return False
     return True
 

@@ -16,6 +16,7 @@ import orjson
 
 from agent.errors import MemoryUnavailable
 from agent.memory.full_text_index import FullTextIndex
+from agent.observe import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,7 @@ class LogProjection:
             # The payload of the log entry is damaged.
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"entry {entry.number} of the log ({entry.operation})"
+                log.mistake("memory", what, error)
                 raise MemoryUnavailable(f"{what} cannot be used: {type(error).__name__}: {error}") from error
         self._number = max(self._number, entry.number)
 

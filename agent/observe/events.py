@@ -289,7 +289,10 @@ LINES: dict[str, str] = {
     "draft_unsupported": "The repository has no draft pull requests; an ordinary one is opened.",
     "review_not_asked": "The person who asked could not be made a reviewer.",
     "item_left_out": "One row, folder, comment or answer cannot be handled; the others are (loop, item, why).",
-    "bug": "An item of a loop met an error that nobody foresaw; the others are handled (item, error; the traceback).",
+    "bug": (
+        "An item of a loop, a tool or a plug-in met an error that nobody foresaw; the work goes on without it (item, "
+        "error; the traceback)."
+    ),
     "edit_left_out": "An issue's own text was edited, perhaps by somebody without the right to ask (issue, author).",
     "log_refused": "The log file cannot be opened; its lines go to stderr (why).",
     "metrics": "Metrics are answered on this port (port).",

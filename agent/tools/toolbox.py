@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import DiskError, ToolError
+from agent.observe import log
 from agent.tools import truncate
 from agent.tools.arguments import repair, validate
 from agent.tools.base import TOOLS, RawResult, Run, Tool, ToolContext
@@ -148,6 +149,7 @@ class Toolbox:
             text = self._mask(str(error))
             result = ToolResult(self._capped(text)[0], status="error", error=text[:500])
         except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task
+            log.mistake("tools", name, error)
             text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
             result = ToolResult(escape_surrogates(text), status="error", error=escape_surrogates(text))
         self.budget.spend(result.content)

@@ -18,6 +18,7 @@ import orjson
 
 from agent.context.comments import question_of
 from agent.context.projection import carried_over
+from agent.errors import MakimonoError
 from agent.store.jsonl import records
 from agent.window.command_history import Commands
 from agent.window.comments import choose_comments
@@ -200,7 +201,7 @@ class CarryOver:
         if self.work is not None and self._changes[0] != self.store.last_seq:
             try:
                 found: Sequence[FileChange] | None = list(self.work.changes())
-            except Exception:  # noqa: BLE001 - without git, the compaction lists the files that tools wrote
+            except (MakimonoError, OSError):  # without git, the compaction lists the files that tools wrote
                 found = None
             self._changes = self.store.last_seq, found
         return self._changes[1]
@@ -225,7 +226,7 @@ class CarryOver:
     def _content(self, path: str) -> str | None:
         try:
             return self.work.text(path) if self.work is not None else None
-        except Exception:  # noqa: BLE001 - after an error the carry-over lacks the content of the file
+        except (MakimonoError, OSError):  # after an error the carry-over lacks the content of the file
             return None
 
     def _texts(self, places: Iterable[int]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent import clock
 from agent.errors import MakimonoError, MemoryUnavailable
+from agent.observe import log
 from agent.security.sanitise import clean
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] |
         except (MemoryUnreadable, MemoryUnavailable) as error:
             answers[name] = str(error)
         except Exception as error:  # noqa: BLE001 - an error of a plug-in must never end a task
+            log.mistake("memory", name, error)
             answers[name] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
     threads = {

@@ -14,6 +14,7 @@ from agent import durable_files
 from agent.config.project_settings import for_project
 from agent.errors import ConfigError
 from agent.forge.base import FORGES
+from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.observe.item_loop import Items
 from agent.security.redact import masker_of
@@ -86,6 +87,7 @@ class Wiring:
             try:
                 layers[name] = MEMORIES.load(name, self.settings.plugin_guard)(self.settings)
             except Exception as error:  # noqa: BLE001 - a memory layer may be a plug-in, of which no error may end a task
+                log.mistake("memory", name, error)
                 layers[name] = FailedLayer(error)
         return layers
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.errors import MISTAKES, DiskError, EndedBefore, Fenced, LedgerError, MakimonoError
+from agent.errors import MISTAKES, DiskError, EndedBefore, Fenced, LedgerError, MakimonoError, is_unforeseen
 from agent.issue.claims import ENDS, LABELS
 from agent.issue.status import for_the_disk
 from agent.observe import log
@@ -17,7 +17,7 @@ from agent.values import End, Outcome, Status
 from agent.wiring.disk_space import OUTCOME
 from agent.worker import program_files, requeue, unpublished_work
 from agent.worker.end_of_attempt import close_row, pause_row
-from agent.worker.error_disposition import Disposition, dispose, is_unforeseen
+from agent.worker.error_disposition import Disposition, dispose
 from agent.worker.final_state import FinalState
 from agent.worker.notify import compose, notify_finished
 from agent.worker.outcome import Decision

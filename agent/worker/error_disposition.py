@@ -167,18 +167,6 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
     return False, OF_HOST, why
 
 
-def is_unforeseen(error: BaseException | None) -> bool:
-    """Whether the error or one of its causes is a mistake (MISTAKES), so that the log needs a traceback."""
-    seen: set[int] = set()
-    # In Python an error can be its own cause, so the loop remembers the errors it has seen.
-    while error is not None and id(error) not in seen:
-        if isinstance(error, MISTAKES):
-            return True
-        seen.add(id(error))
-        error = error.__cause__
-    return False
-
-
 def _may_wait(error: Exception, state: TaskState) -> bool:
     """Whether the task may wait until the cause of the error is gone.
 

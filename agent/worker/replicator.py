@@ -21,7 +21,6 @@ from agent.store.remote_storage import RemoteFolder, error_words
 from agent.store.replica import Snapshot, Writer, take_snapshot, write_state
 from agent.taskqueue.row_holder import hostname
 from agent.work import work_tree_snapshot
-from agent.worker.error_disposition import is_unforeseen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,8 +115,7 @@ class Replicator:
                 self._over(shot, failed=True)
                 if pause == FIRST_PAUSE:
                     self.events.emit("replica_away", uuid=self.context.uuid, error=why, seconds=pause)
-                    if is_unforeseen(error):
-                        log.get("replica").error("bug", item=self.context.uuid, error=why, exc_info=error)
+                    log.mistake("replica", self.context.uuid, error)
                 with self._changed:
                     self._changed.wait_for(lambda: self._ended, pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock, deadline, durable_files, filetree
 from agent.errors import ConfigError, ContextError, ReplicaAway
+from agent.observe import log
 from agent.store.jsonl import last_record
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import STATE, fetch, manifests, read_state, write_state
@@ -75,6 +76,7 @@ def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
     except (ReplicaAway, ConfigError) as error:
         if _waited(folder) < PATIENCE_SECONDS:
             raise ReplicaAway(str(error)) from error
+        log.mistake("replica", claim.uuid, error)
         wiring.events.emit("replica_unused", uuid=claim.uuid, why=str(error))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from agent import clock, deadline, process_tree
 from agent.config.host_allowlist import parse_all
 from agent.errors import CommandRefused, MakimonoError
+from agent.observe import log
 from agent.sandbox.base import Streams
 from agent.tools.mcp.base import ServerFailed
 
@@ -80,6 +81,7 @@ class ServerProcess:
         except MakimonoError as error:
             self.failure = str(error)
         except Exception as error:  # noqa: BLE001 - an error that is raised in the thread of a server would otherwise be lost
+            log.mistake("mcp", self.thread.name, error)
             self.failure = f"{type(error).__name__}: {error}"
         finally:
             self._close_ends()

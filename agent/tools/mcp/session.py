@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from agent import __version__
+from agent.observe import log
 from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
 from agent.tools.mcp.http import http_client
@@ -172,6 +173,8 @@ class Session:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"][:6])
             return ServerFailed(f"its answer is not in the form of the protocol: {where}: {first['msg']}"[:300])
+        if not self.traffic.why:
+            log.mistake("mcp", "session", error)
         return ServerFailed(self.traffic.why or _words(error))
 
     async def _raced(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -40,6 +40,7 @@ from agent.errors import (
     SetupFailed,
     TakenElsewhere,
     WorkError,
+    is_unforeseen,
 )
 from agent.values import End, Outcome
 from agent.window.base import _NOT_FITTING, DoesNotFit
@@ -53,7 +54,6 @@ from agent.worker.error_disposition import (
     REPLACED,
     TaskState,
     dispose,
-    is_unforeseen,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
