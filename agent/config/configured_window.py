@@ -101,7 +101,7 @@ def _uncapped(settings: HasModels, provider: str, model: str) -> tuple[int, str]
 
 
 def assumed_window(settings: HasModels, provider: str, model: str) -> bool:
-    """Whether no source of the configuration has a window for this model, so that the value of the server is used."""
+    """Whether no source but DEFAULT_MAX_TOKENS has a window for this model, so that the value of the server is used."""
     return _uncapped(settings, provider, model)[1] in (UNKNOWN, DEFAULT)
 
 

@@ -25,7 +25,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(slots=True)
 class Layer:
-    """`label` is the origin of the layer's keys; `places` has the exact place of a key ("config.yaml, line 7")."""
+    """`label` is the origin of the layer's keys, `labels` the more exact origin of single keys ("environment
+    LLM_PROVIDER"); `places` has the exact place of a key ("config.yaml, line 7")."""
 
     label: str
     data: dict[str, Any] = field(default_factory=dict)

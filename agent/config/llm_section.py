@@ -27,7 +27,7 @@ prompt, and a client that disconnects makes it start again."""
 
 
 class Price(Section):
-    """Prices per million tokens, in the currency of `limits.cost`."""
+    """Prices per million tokens, in the currency `llm.currency`."""
 
     input: Number = Field(ge=0, description="Per million prompt tokens.")
     cached: Number | None = Field(default=None, ge=0, description="Per million cached prompt tokens; empty: as input.")
@@ -89,7 +89,8 @@ class Provider(Section):
     @field_validator("headers")
     @classmethod
     def _one_line_each(cls, value: dict[str, Secret]) -> dict[str, Secret]:
-        """Strip white space around each item of a list, since the value of an environment variable may have some."""
+        """Strip white space around the value of each header, since the value of an environment variable may have some;
+        refuse a value that no header can contain."""
         kept = {name: SecretStr(secret.get_secret_value().strip()) for name, secret in value.items()}
         for name, secret in kept.items():
             text = secret.get_secret_value()

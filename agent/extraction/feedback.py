@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 EPISODES, REFLECTIONS = "episodes", "reflections"
 GENERATIONS = 20
-"""Maximum number of tasks that are followed back along one branch, each started by a comment on the one before."""
+"""Maximum number of tasks that are followed back along one branch, each of which continues the one before."""
 QUOTED = 200
 """Maximum number of characters of a comment in an episode."""
 

@@ -56,7 +56,9 @@ class ModelExtraction:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
         `events` are those that the model may see. No request is sent for a task that has only an outcome, or that has
-        used up its limits of money or tokens. `run` raises the errors of the model client to the caller."""
+        used up its limits of money or tokens or the repository's limit of money for today. `run` raises the errors of
+        the model client to the caller.
+        """
         if all(one.source == "outcome" for one in events):
             return 0, 0
         folder = self.writer.task.folder

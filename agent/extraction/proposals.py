@@ -1,8 +1,9 @@
 """Checks a model's proposals for memory records of a task; each proposal is accepted or dropped.
 
 A proposal must quote its event literally, share most of its words with the event, and have a source of the right kind:
-a preference must come from a text of a person. A proposal may replace a record only if the request contained that
-record. A proposal that breaks one of these rules is dropped with a reason.
+a preference must come from a text of a person. A proposal that breaks one of these rules is dropped with a reason. A
+proposal may replace a record only if the request contained that record, and the record has the same strategy, no more
+trust and no pin; otherwise the proposal becomes a new record.
 """
 
 from __future__ import annotations

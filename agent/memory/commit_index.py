@@ -122,7 +122,7 @@ class CommitIndex:
 
     def forget(self, selector: Selector) -> list[str]:
         """Forget the history of an actor, and the commits with a given text in their subject, inside a transaction;
-        return the hashes of the commits."""
+        return the hashes of the commits that have the text."""
         after, shas = 0, []
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]

@@ -31,8 +31,8 @@ PAGE = 500
 
 @dataclass(slots=True)
 class Selection:
-    """Events and records to forget: the numbers of the events, the ids of the records, and the texts of both;
-    `purge.py` checks afterwards that memory.db and its exports no longer contain these texts."""
+    """Events and records to forget: the numbers of the events, the ids of the records, and the texts and sessions of
+    both; `purge.py` checks afterwards that memory.db and its exports no longer contain the texts."""
 
     events: set[int] = field(default_factory=set)
     records: set[str] = field(default_factory=set)

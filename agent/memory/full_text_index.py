@@ -156,7 +156,8 @@ def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
     """Positions in `keys` of the texts with windows that must be written again, because a text in the window changed or
     is gone.
 
-    `_write_windows` reads the keys: the changed ones, BEFORE keys before each and AFTER keys after it.
+    `keys`, which `_write_windows` reads, are the changed keys, the keys between them, and BEFORE + AFTER keys on either
+    side.
     """
     places: set[int] = set()
     for key in changed:

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
-"""The shortest and longest seconds between two tries of a task that the model has not finished, and the number of
-tries."""
+"""The maximum number of tries of a task that the model has not finished, and the shortest and longest seconds between
+two tries."""
 
 LONGEST_PAUSE = 3600.0
 """The longest Retry-After of the model's server, in seconds, for which a task waits in the queue; a longer one belongs

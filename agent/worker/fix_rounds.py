@@ -5,8 +5,8 @@ before it appends the message to the model, the next process delivers again and 
 afterwards, the next process continues from the message. Two reasons why work is not ready are sent only once if there
 is no other reason: a check that failed on the base commit in the same way, and files that tools wrote and that are in
 no commit. If the work conflicts with the base branch, git first writes the merge with its conflict markers into the
-work tree; the next commit is then the merge. If the model finishes without a change after it got its work back, the
-result is accepted as it is.
+work tree; the next commit is then the merge. If the model finishes without a change after it got its work back, a
+result with which the task can be completed is accepted as it is.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 KIND = "fix"
 """Kind of the message that sends work back to the model, and name of the receipt about it.
 
-The receipt about work that was sent back has the outcome, the commit of the newest message, and whether the check
-failed on that commit.
+The receipt about work that was sent back has the outcome, the commit of the work, whether the check failed on that
+commit, and the files that were in no commit.
 """
 
 NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
