@@ -1,6 +1,7 @@
 """Fixtures and settings of all tests.  A conftest.py here puts `tests/` on the import path, so that tests can import
 the helpers beside it."""
 
+import gc
 import json
 import os
 import signal
@@ -63,6 +64,18 @@ def control_groups_are_removed(tmp_path_factory):
     for depth in ("*", "*/*", "*/*/*"):
         for base_dir in tmp_path_factory.getbasetemp().glob(f"{depth}/contexts"):
             process_groups.remove(base_dir)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Import and collect the tests without the garbage collector, and leave them out of its later work: each of its
+    runs would visit all modules and tests, and none of them is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -49,6 +49,7 @@ class DialectServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # an answer is two writes, and an ACK comes up to 40 ms later
 
             def log_message(self, *_):
                 pass

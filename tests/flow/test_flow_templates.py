@@ -131,7 +131,7 @@ def test_templates_of_an_address_are_in_use_after_reload_and_a_server_that_hangs
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/"
         plays = {

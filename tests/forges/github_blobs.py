@@ -49,6 +49,7 @@ class Blobs:
 def _handler(blobs):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_GET(self):
             text, until = blobs.texts.get(self.path, ("", 0.0))

@@ -438,7 +438,7 @@ def web_answers(place, answer, *, after=lambda _servers: None, **more):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
         servers = place.servers(web={"url": url, "timeout": 5, **more})
