@@ -3,12 +3,14 @@
 The forkserver imports this module by its name (`set_forkserver_preload`); the import must not leave a file descriptor
 or a database open, or start a thread. Modules that a task would load later must be imported in the forkserver too:
 modules behind registries, and libraries that are imported where they are used. `preload.py` also makes the objects that
-a process would make once from the program's files: templates, SQL statements, weights, tables. `tests/unit/daemon`
-checks that after the preload a task imports no further module, compiles no further pattern and reads no further file.
+a process would make once from the program's files: templates, SQL statements, weights, tables, validators.
+`tests/unit/daemon` checks that after the preload a task imports no further module, compiles no further code, builds no
+further validator of settings and reads no further file.
 """
 
 import encodings.ascii
 import encodings.idna  # the first connection of the library `requests` imports this module
+import encodings.utf_8_sig  # a `.makimono.yaml` is decoded with this codec
 import encodings.utf_16_be  # the estimate of the tokens of text beyond ASCII uses this codec
 import encodings.utf_32_be  # the scan of a push for secrets and the token estimate use UTF-32
 import encodings.utf_32_le  # noqa: F401
@@ -32,6 +34,8 @@ import agent.llm.retry
 import agent.taskqueue.sqlite
 import agent.worker.worker  # noqa: F401
 from agent import prompts, tokens
+from agent.config.repository_keys import RepositoryKeys, RepositorySetup
+from agent.config.sections import Setup, Verify
 from agent.issue.publish_filter import KINDS
 from agent.llm import dialects
 from agent.llm.base import CLIENTS
@@ -59,6 +63,8 @@ guarded_paths.guarded(("any/path",))
 guarded_paths.notable(("any/path",))
 # Makes the tables of base85 and of look-alike letters, with which secrets are searched.
 Pieces(("any secret of a task",))("é")
+for section in (RepositoryKeys, RepositorySetup, Setup, Verify):
+    section.model_rebuild()  # pydantic would build the validator of a section at its first use, in each worker
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # this call makes jsonschema read its meta-schemas
 
 # multiprocessing would run the main module of the daemon again in each worker, because the function to run may be

@@ -9,12 +9,16 @@ from agent.config.forge_sections import Start
 if TYPE_CHECKING:
     from agent.forge.base import Forge
 
+DEFAULTS = Start()
+"""The part `start` of a section that has none. It is made once for all workers: pydantic builds the validator of a
+model when the first object of the model is made."""
+
 
 def start_of(forge: Forge) -> Start:
     """The ways to ask for a task on a forge (`start` of its section of the settings); the defaults if the forge has no
     section."""
     found = getattr(getattr(forge, "section", None), "start", None)
-    return found if isinstance(found, Start) else Start()
+    return found if isinstance(found, Start) else DEFAULTS
 
 
 def how_to_ask(start: Start) -> str:

@@ -1,27 +1,34 @@
-"""What the forkserver has, a worker need not load: a whole task imports, compiles and reads nothing after the preload."""
+"""What the forkserver has, a worker need not load: a whole task imports, compiles, builds and reads nothing after the
+preload."""
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import pytest
 
+from agent.config import load
 from agent.llm.replay_server import ReplayServer
 
 ISSUE = "---\ntitle: Totals\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nRound at the café.\n"
 
 CHILD = """
-import json, os, sys, threading
+import json, os, pickle, sys, threading
 from pathlib import Path
 if os.environ["MEMORY"] == "true":
     import agent.daemon.preload_memory
 import agent.daemon.preload
-from agent.config import load
+from agent.config.base import Section
 from agent.observe.events import Events
 from agent.wiring.wiring import Wiring
 files, threads = os.listdir("/proc/self/fd"), threading.active_count()
-settings = load(Path("config.yaml"), environ={})  # the parent hands it down
+def validators(model):
+    built = {model.__name__} if model.__pydantic_complete__ else set()
+    return built.union(*map(validators, model.__subclasses__()))
+built = validators(Section)
+settings = pickle.load(sys.stdin.buffer)
 loaded = set(sys.modules)
 program = os.path.dirname(agent.__file__)
 made = []
@@ -35,6 +42,7 @@ wiring = Wiring(settings, events=Events([]))
 wiring.close()
 sys.addaudithook(note)
 code = agent.worker.worker.process_task(settings, uuid)
+made += sorted(validators(Section) - built)
 memory = [name for name in sys.modules if name.startswith(("agent.memory", "agent.extraction"))]
 files_of_memory = [str(path) for path in Path("contexts").rglob("*") if path.name.startswith(("recalled", "memory"))]
 unused = sorted({"rich", "chardet", "charset_normalizer"} & loaded)
@@ -49,12 +57,13 @@ def call(number, name, **arguments):
 
 
 @pytest.mark.parametrize("memory", ["true", "false"])
-def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_have(tmp_path, memory):
+def test_a_task_imports_compiles_builds_and_reads_nothing_that_the_forkserver_does_not_have(tmp_path, memory):
     repo, tracker = tmp_path / "repo", tmp_path / "tracker"
     (tracker / "issues").mkdir(parents=True)
     (tracker / "issues" / "1.md").write_text(ISSUE)
     repo.mkdir()
     (repo / "calc.py").write_text("total = 1\n")
+    (repo / ".makimono.yaml").write_text("verify: {command: 'true'}\nsetup: {command: 'true'}\n")
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     for command in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "Start"]):
         subprocess.run(["git", *command], cwd=repo, check=True, capture_output=True)
@@ -75,16 +84,18 @@ def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_
             "llm": {"provider": "openai", "openai": model},
             "sandbox": {"kind": "none"},
             "memory": {"enabled": memory == "true"},
+            "repository_file": {"allow": ["verify", "setup"]},
         }
         (tmp_path / "config.yaml").write_text(json.dumps(config))
         command = [sys.executable, "-c", CHILD]
         environment = {**os.environ, "MEMORY": memory}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+        settings = pickle.dumps(load(tmp_path / "config.yaml", environ={}))  # as a daemon hands them to its workers
+        done = subprocess.run(command, cwd=tmp_path, env=environment, input=settings, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
     code, imported, unused, files, threads, made, of_memory = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
     assert imported == []
-    assert made == []  # templates, SQL, weights
+    assert made == []  # templates, SQL, weights, validators of settings
     assert bool(of_memory) == (memory == "true")  # without memory neither its modules nor its files
     assert not unused
     assert threads == 1
