@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from agent.llm.exchange_watch import ExchangeWatch
     from agent.values import Control
 
-# the value of the argument `proxies` of `requests` for no proxy, even if the environment names one
-DIRECT: Any = {"http": None, "https": None, "all": None}
 # seconds for which an unused connection may be used again; servers close an unused connection after 5 s or more, and
 # routers drop it
 KEEP = 4.0
@@ -168,12 +166,6 @@ def send_file(sock: socket.socket, file: BinaryIO) -> None:
             sent += moved
 
 
-def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """An authentication function that changes nothing: without it `requests` would replace the Authorization header by
-    one from `.netrc`."""
-    return request
-
-
 class Transport:
     """The connections to one model server.
 
@@ -191,13 +183,8 @@ class Transport:
         self.control = control
         self.sockets = Sockets()
         self.used_at = clock.monotonic()
-        self.session = requests.Session()
-        self.session.headers.clear()
-        self.session.headers.update({"Accept-Encoding": "identity", "Connection": "keep-alive", **headers})
-        self.session.auth = _keep_headers
+        self.headers = {"Accept-Encoding": "identity", "Connection": "keep-alive", **headers}
         self.adapter = Adapter(self.sockets)
-        self.session.mount("http://", self.adapter)
-        self.session.mount("https://", self.adapter)
         self.watcher = Watcher(self.sockets, control)
         self.heard: set[str] = set()  # names of the headers of all answers so far, in lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
@@ -206,7 +193,7 @@ class Transport:
         self._proxies: dict[Any, Proxy | None] = {}
 
     def close(self) -> None:
-        self.session.close()
+        self.adapter.close()
         self.watcher.close()
 
     @contextmanager
@@ -226,17 +213,33 @@ class Transport:
         `fetch` raises the same errors as `post`.
         """
         whole, idle = (self.whole, self.idle) if seconds is None else (seconds, min(self.idle, seconds))
-        request = requests.Request(method, url, headers={"Accept": "application/json"}, json=json)
-        with self._exchange(lambda: self.session.prepare_request(request), whole, idle) as stream:
+
+        def prepare() -> requests.PreparedRequest:
+            request = self._prepare(method, url, {"Accept": "application/json"})
+            request.prepare_body(None, None, json)
+            return request
+
+        with self._exchange(prepare, whole, idle) as stream:
             return b"".join(stream.chunks())
+
+    def _prepare(self, method: str, url: str, headers: Mapping[str, str]) -> requests.PreparedRequest:
+        """A request without a body, with the headers of this transport and with `headers`.
+
+        No `Session` of `requests` is used: it would look for cookies, and replace the Authorization header by one from
+        `.netrc`.
+        """
+        request = requests.PreparedRequest()
+        request.prepare_method(method)
+        request.prepare_url(url, None)
+        request.prepare_headers({**self.headers, **headers})
+        return request
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
         """The POST request, prepared for the library `requests`. A POST is prepared once for each pair of address and
         headers; only the body differs between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
-            more = {"Content-Type": "application/json", **headers}
-            self._posts[key] = self.session.prepare_request(requests.Request("POST", url, headers=more))
+            self._posts[key] = self._prepare("POST", url, {"Content-Type": "application/json", **headers})
         request = self._posts[key]
         request.headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
         body.seek(0)
@@ -251,7 +254,6 @@ class Transport:
         with taken, self.watcher.watching(whole) as watch, self._translated(watch):
             request = prepare()
             self.sockets.patience, self.sockets.sent = idle, False
-            # `Session.send` is not used, since it follows redirects and handles cookies.
             response: Any = self.adapter.send(request, timeout=(CONNECT, idle), **self._surroundings(request.url))
             self.heard.update(name.lower() for name in response.headers)
             try:
@@ -271,14 +273,16 @@ class Transport:
         """The proxies and certificates for a request, which are read from the environment once for each address instead
         of at each request."""
         if url not in self._around:
-            proxies = DIRECT if is_loopback(str(url)) else {}
-            found: dict[str, Any] = dict(self.session.merge_environment_settings(url, proxies, True, None, None))
+            environment = network_environment()
+            proxies = {} if is_loopback(str(url)) else requests.utils.get_environ_proxies(str(url))
             scheme = str(url).partition(":")[0]
-            chosen = requests.utils.select_proxy(str(url), found["proxies"])
-            self._proxies[url] = proxy(chosen, scheme, network_environment()) if chosen else None
-            if (used := self._proxies[url]) is not None:
-                found["proxies"] = {scheme: used.address}
-            self._around[url] = found
+            chosen = requests.utils.select_proxy(str(url), proxies)
+            self._proxies[url] = used = proxy(chosen, scheme, environment) if chosen else None
+            self._around[url] = {
+                "stream": True,
+                "verify": environment.get("REQUESTS_CA_BUNDLE") or environment.get("CURL_CA_BUNDLE") or True,
+                "proxies": {scheme: used.address} if used is not None else {},
+            }
         self.proxy = self._proxies[url]
         return self._around[url]
 
