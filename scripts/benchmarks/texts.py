@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JAPANESE = "合計は一度だけ丸める。各価格を丸めてから足すと、端数の誤差が積み重なる。\n"
-MODULES = ("argparse", "ast", "calendar", "datetime", "difflib", "inspect", "logging/__init__", "pathlib", "tarfile")
+MODULES = ("argparse", "ast", "calendar", "datetime", "difflib", "inspect", "logging/__init__", "subprocess", "tarfile")
 
 
 def source() -> str:
