@@ -390,10 +390,10 @@ class ContextAssembler:
 
     @property
     def is_disproved(self) -> bool:
-        """Whether the server has answered a prompt that is longer than `limits` allow, so that the limits are too low.
+        """Whether the server has answered a prompt that is longer than `stated` allows.
 
-        If the server has answered a prompt above the limits, the assumed window is smaller than the true one, which
-        becomes known when the server refuses a request because of its length.
+        In this case the assumed window is smaller than the true one, which becomes known only when the server refuses a
+        request because of its length.
         """
         return self.taken() > self.stated.most
 

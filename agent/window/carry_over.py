@@ -196,8 +196,8 @@ class CarryOver:
         return changed, [path for path in self.read.paths if path not in seen]
 
     def _changes_now(self) -> Sequence[FileChange] | None:
-        """The differences between the work tree and its base commit, None if unknown; git is run only once between two
-        messages."""
+        """The differences between the work tree and its base commit, None if unknown; git runs again only after a new
+        message."""
         if self.work is not None and self._changes[0] != self.store.last_seq:
             try:
                 found: Sequence[FileChange] | None = list(self.work.changes())
@@ -272,7 +272,8 @@ class CarryOver:
                 yield offset, record
 
     def add_call(self, name: str, arguments: Json, at: int = 0) -> None:
-        """Process one tool call; the record of the call begins at offset `at` of tools.jsonl."""
+        """Record the plan that a tool call sets, or the file that it reads or changes; the record of the call begins at
+        offset `at` of tools.jsonl."""
         path = arguments.get("path")
         if name == "update_plan":
             self.plan = arguments.get("items") or self.plan

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 COMMAND = "run_command"
 
 MOST = 40
-"""The maximum number of failures, of kinds of commands that succeeded, and of errors of other tools; the oldest above
-this number are dropped."""
+"""The maximum number of failures, of kinds of commands that succeeded, and of errors of other tools. Above this number,
+the oldest success or error is dropped, but of the failures the oldest one of the most frequent kind."""
 
 LINE = 200
 """The maximum number of characters of the line that shows a command or an error."""
@@ -111,11 +111,11 @@ class Commands:
         self._printed: dict[int, FailureLines] = {}
 
     def failing(self) -> list[str]:
-        """The kinds of the commands that failed, the newest last."""
+        """The kinds of the unresolved failures, the newest last."""
         return list(dict.fromkeys(run.kind for run in sorted(self.failures, key=lambda run: run.seq)))
 
     def add(self, record: Json, at: int) -> None:
-        """Process one record of tools.jsonl; `at` is the offset of its line."""
+        """Update the state by one tool call; `record` is its line in tools.jsonl, which begins at the offset `at`."""
         arguments = record.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
         if record.get("tool") == COMMAND and isinstance(arguments.get("command"), str):
@@ -243,7 +243,7 @@ def one_line(text: str) -> str:
 
 
 def _newest(runs: dict[str, CommandRun], key: str, run: CommandRun) -> None:
-    """Add a run of a command as the newest one; if there are more than MOST runs, drop the oldest."""
+    """Add `run` as the newest entry, in place of the entry with the same key; above MOST entries, drop the oldest."""
     runs.pop(key, None)
     runs[key] = run
     if len(runs) > MOST:

@@ -6,9 +6,9 @@ leave the oldest groups out, and finally the reset, which needs no model. A comp
 the results of its calls), and does not change the newest turn. Every means of compaction aims at a level that
 `compaction_target.py` computes. A summary is used only if `summary_check.py` accepts it. A means of compaction that
 would free less than a tenth of the view is not used, and the next one is tried; only the reset may free less, if the
-request fits afterwards. After two failed compactions in a row CompactionStuck is raised if the request does not fit.
-Only a few numbers for each group of the conversation are in memory. `context.MessageStore.compact` ensures the order of
-the writes.
+request fits afterwards. If two compactions in a row freed too little and the request does not fit, CompactionStuck is
+raised. Only a few numbers for each group of the conversation are in memory. `context.MessageStore.compact` ensures the
+order of the writes.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class ContextCompressor:
 
         Returns the id of the new summary; None if there is none, for example because there was nothing to do.
 
-        `force`: a server has rejected the request as too long, so it is compacted even if it fits by the program's own
-        count. Raises CompactionStuck after the second failure in a row, if the request does not fit. If the model
-        client raises Interrupted because the task is stopped, nothing is recorded.
+        `force`: a server has rejected the request as too long, so the request counts as one that does not fit, even if
+        it fits by the program's own count. Raises CompactionStuck after the second failure in a row, if the request
+        does not fit. If the model client raises Interrupted because the task is stopped, nothing is recorded.
         """
         return self._go(self._order(), force=force)
 
@@ -256,8 +256,8 @@ class ContextCompressor:
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 
     def _without_progress(self, *, force: bool) -> None:
-        """Record a failed compaction; raises CompactionStuck if it is the second in a row and the request does not
-        fit."""
+        """Record a failed compaction; raises CompactionStuck if it is the second in a row and the request does not fit,
+        or a server has rejected it (`force`)."""
         self._rest()
         used = self.assembler.tokens_in_use()
         if not force and used <= self.limits.input_limit:
@@ -278,7 +278,7 @@ class ContextCompressor:
         """Whether to leave the view unchanged because the model that writes summaries cannot be reached.
 
         If the model that writes summaries cannot be reached, the conversation's model probably cannot be reached
-        either, and a reset would remove messages from the view for good.  The view is left unchanged only after the
+        either, and a reset would remove messages from the view for good. The view is left unchanged only after the
         first failed summary in a row, and only if the request fits.
         """
         self.unreachable += 1
@@ -432,7 +432,7 @@ class ContextCompressor:
     def _carried(self, end_seq: int, *, room: int = 0, lean: bool = False) -> Json:
         """The carry-over for a compaction that removes messages up to `end_seq`.
 
-        `room` is the budget for the content of files, in tokens by the counter.  `lean`: make the shortest carry-over,
+        `room` is the budget for the content of files, in tokens by the counter. `lean`: make the shortest carry-over,
         for a request that does not fit otherwise.
         """
         ratio = ratio_of(self.assembler.counter)

@@ -40,9 +40,8 @@ _NAME = re.compile(r"outputs/[0-9]{4,9}\.txt")
 def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLines:
     """The output lines of the command in a record of tools.jsonl.
 
-    `folder` is the folder of the task, None if there is none.
-
-    If the file with the stored output is missing, cannot be read or is not text, the record's `result` is used instead.
+    `folder` is the folder of the task, None if there is none. The record's `result` is used if the stored output is
+    missing, empty, unreadable or not text.
     """
     result = recorded_output(record)
     name = record.get("output")
