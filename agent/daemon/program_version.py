@@ -70,14 +70,14 @@ def digest(top: Path = TOP) -> str:
 
 
 def lock_of(settings: Settings) -> Path:
-    """The path of the daemon's lock in base_dir; hosts that share a ledger may also share the base_dir, so in that case
-    each host has a lock of its own."""
+    """The path of the daemon's lock in base_dir. Each host that shares a ledger has a lock of its own, since the hosts
+    may share the base_dir too."""
     name = "daemon.lock" if is_alone(settings) else f"daemon-{hostname()}.lock"
     return settings.base_dir / name
 
 
 def record(settings: Settings, code: str) -> None:
-    """Write the version and digest of the daemon's code beside its lock.  Raises DiskError."""
+    """Write the version and digest of the daemon's code beside its lock. Raises DiskError."""
     facts = {"pid": os.getpid(), "version": __version__, "code": code, "started_at": clock.stamp()}
     durable_files.write_file(lock_of(settings).with_suffix(".json"), orjson.dumps(facts), sync=False)
 

@@ -5,7 +5,8 @@ loss or a person's change may have caused that.
 |---|---|---|---|
 | the row is closed | in `running/` | move the folder; the poller sends missing notifications | `folder_moved` |
 | the row is open | in `completed/` | write the end of the folder's `end.json` into the row | `row_settled` |
-| the row is running | in `running/`, with a free lock | put the task back into the queue | `task_requeued` |
+| the row is running | in `running/`, with a free lock | put the task back into the queue (`dead_rows.py`) |
+`task_requeued` |
 | the row is open and its task was worked on before | missing | make the folder from the row; the task starts anew |
 `folder_recreated` |
 | no task has a row | any | make the rows from the folders (`intake/restore_rows.py`) | `row_restored` |

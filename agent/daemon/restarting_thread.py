@@ -19,8 +19,8 @@ AGAIN_SECONDS = 30.0
 
 
 class RestartingThread:
-    """Runs the function `work` in a thread, until the function returns by itself. `died` is called when an error has
-    ended the thread."""
+    """Runs the function `work` in a thread, until the function returns by itself. When an error has ended the thread,
+    `died` is called with the number of seconds until the next start."""
 
     def __init__(self, name: str, work: Callable[[], None], died: Callable[[float], None]) -> None:
         self._name = name

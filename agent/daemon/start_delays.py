@@ -38,7 +38,7 @@ class StartDelays:
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[int, float]] = {}
-        # The newest delay of each task, if it has a reason, after the time (of the monotonic clock) at which it ends.
+        # Task → (the end of its newest delay by the monotonic clock, that delay); only for delays with a reason.
         self.reasons: dict[str, tuple[float, StartDelay]] = {}
         self.held_back: set[str] = set()  # tasks delayed by a start hold (`start_holds.py`)
         # Uuid of a task → number of its workers that were killed in a row without progress.

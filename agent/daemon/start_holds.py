@@ -80,7 +80,8 @@ REPOSITORY = frozenset(
         *(ForgeAccessRefused, ForgeUnreachable, ForgeLimited),
     )
 )
-"""Error codes of failures that the repository causes and not the task."""
+"""SERVER and REPOSITORY are the error codes of failures that the model's server or the repository causes, not the
+task."""
 
 NO_SANDBOX = "no_sandbox"
 """The error code of a task of which all commands were refused (`worker/delivery_report.py`): the host is the cause,
@@ -103,9 +104,10 @@ CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY,
 class StartHold:
     """The hold of one place: the model's server, a repository or a host.
 
-    `place`: the name of the place, for people. `tasks`: keys of the tasks that failed in a row with `code`. `until`:
-    the time before which no held task starts; "" while tasks start normally. `tries`: the number of probes (single
-    tasks started as a test) that failed. `probe`: the uuid of the task that is the probe."""
+    `place`: the name of the place, for people. `code`: the error code of the newest failure. `tasks`: keys of the
+    newest tasks that failed there in a row, at most MANY. `until`: the time before which no held task starts; "" while
+    tasks start normally. `tries`: the number of probes (single tasks started as a test) that failed. `probe`: the uuid
+    of the task that is the probe."""
 
     kind: Kind
     place: str

@@ -162,7 +162,8 @@ class Supervisor:
         return max(0.0, min(wait, WORK_SECONDS) if self.children else wait)
 
     def descriptors(self) -> list[int]:
-        """File descriptors that become readable when a worker reports or ends."""
+        """File descriptors that become readable when a worker, or the process that extracts memories, reports or
+        ends."""
         children = list(self.children.values())
         return [
             *(one.process.sentinel for one in children),
@@ -258,9 +259,9 @@ class Supervisor:
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
         """Handle the end of a worker that did not own its task.
 
-        If the task is still queued, the next worker would probably end in the same way, so the task waits, longer each
-        time, and an event reports the reason. No event is reported if another worker claimed the task first, or after a
-        drain.
+        The next worker would probably end in the same way, so the task waits, longer each time, and an event reports
+        the reason, except during a drain. Nothing happens if the worker ended without an error and the task is not due
+        any more, for example because another worker claimed it first.
         """
         try:
             row = self.ledger.get(uuid)
@@ -284,9 +285,9 @@ class Supervisor:
     def start_due(self, *, swept: bool = False) -> None:
         """Start the next queued tasks of the ledger while fewer workers run than are allowed.
 
-        With a broker, tasks with unpublished work are started, and besides as many tasks as the broker has messages;
-        after a sweep (`swept`) all waiting tasks are started, since a message may be lost, or belong to a task that
-        could not start at that time.
+        While a broker is connected, only tasks with unpublished work are started, and besides as many tasks as the
+        broker has messages. After a sweep (`swept`) all waiting tasks are started, since a message may be lost, or
+        belong to a task that could not start when the message came.
         """
         if not self.starts:
             return
@@ -395,7 +396,8 @@ class Supervisor:
         return True
 
     def postpone(self, uuid: str, why: str) -> float:
-        """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds.
+        """Delay a task, longer each time, because its worker could not claim it or its workers were killed; returns the
+        number of seconds.
 
         `why`: a clause for people, which `tasks`, `show` and the page print."""
         seconds = self.delays.postpone(uuid, why)
@@ -410,7 +412,7 @@ class Supervisor:
             self.courier.acknowledge(self.messages.pop(uuid, uuid))
 
     def startable(self, outcome: str | None = None) -> list[str]:
-        """The queued tasks that are due, except tasks that have a worker and tasks in `delays`.
+        """The queued tasks that are due, except tasks that have a worker and tasks that `delays` lets wait.
 
         `outcome`: only rows with that value in the column `outcome` are returned."""
         hindered = self.delays.waiting()
@@ -438,7 +440,7 @@ class Supervisor:
         return True
 
     def start(self, uuid: str) -> None:
-        """Fork one worker.  Raises OSError or EOFError when the fork fails; then no part of the worker remains."""
+        """Fork one worker. Raises OSError or EOFError when the fork fails; then no part of the worker remains."""
         self.watch.start(uuid)
         try:
             process, report = forkserver.fork(self.context, worker.main, self.settings, uuid)

@@ -82,10 +82,9 @@ REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
 FORGE_CODES = frozenset(
     one.code for one in (ForgeError, ForgeUnreachable, ForgeAccessRefused, AnswerOdd, RemoteAway, HostUnreached)
 )
-"""Codes of an attempt that ended because a forge or its repositories did not answer."""
+"""Codes of an attempt that ended because a forge or its repositories gave no usable answer."""
 MOST_REPOSITORIES = 100
-"""Maximum number of repositories for which the daily limits are read from the ledger; the repositories with the newest
-tasks come first."""
+"""Maximum number of repositories for which the daily limits are read from the ledger: those of the first rows."""
 
 
 AT_ONCE = "as many tasks run for its repository, its person or the model's server as `limits.at_once` allows"

@@ -24,7 +24,8 @@ REMEMBERED = 10_000
 class WorkerProcess:
     """One worker of this daemon.
 
-    `heard` is True when the worker has reported that it owns the row (`claimed`), or why it does not (`why`).
+    `heard` is True when the worker has reported that it owns the row (`claimed`), or why it does not (`why`), or has
+    ended without a report.
     """
 
     process: ForkServerProcess
