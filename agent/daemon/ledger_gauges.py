@@ -1,8 +1,9 @@
 """Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host with their age, and
 what they wait for; also the rate limits of the forges and the disk of base_dir.
 
-`snapshot` reads the rows of the ledger (the table of tasks) at each request for metrics, over a new database
-connection. Gauges counted from events would be wrong after the first restart, and would lack the events of other hosts.
+`snapshot` reads the rows of the ledger (the table of tasks) over a new database connection; `observe/gauges.py` calls
+it for a request for metrics, at most once in 5 seconds. Gauges counted from events would be wrong after the first
+restart, and would lack the events of other hosts.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def snapshot(settings: Settings) -> Snapshot:
-    """The rows of the ledger, counted by status and host, with their ages.  Raises LedgerError, HostError or DiskError
-    if the ledger cannot be read."""
+    """The values of all gauges: the rows of the ledger, counted by status and host, with their ages, and the rest.
+    Raises LedgerError, HostError or DiskError if the ledger cannot be read."""
     with closing(Wiring(settings)) as wiring:
         ledger = wiring.ledger
         now = ledger.now()

@@ -3,8 +3,8 @@ comment listen to them.
 
 The names of events are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error. A listener of
 events is a callable `(name, fields)`. Listeners run in the thread that announces the event, in the order of
-registration; the errors of a listener do not reach that thread. So a listener of events only observes: an action that
-must happen, or must stop the work when it fails, is called directly.
+registration; their errors do not reach the code that announces the event. So a listener of events only observes: an
+action that must happen, or must stop the work when it fails, is called directly.
 """
 
 from __future__ import annotations
@@ -165,7 +165,10 @@ EVENTS: dict[str, str] = {
     "effect_done": "An outside effect happened, or was found to have happened (effect, url).",
     "effect_failed": "An outside effect could not be made (effect, error).",
     "publication_masked": "A text was masked or made inert before it was published (what, rules: id and count).",
-    "push_refused": "What would be published holds a secret or touches a guarded path (findings).",
+    "push_refused": (
+        "The work was not published: it holds a secret, touches a guarded path, or git or the forge refused it "
+        "(findings)."
+    ),
     # reviewers
     "reviewers_alike": "All reviewers of a deliberation have one model, which is close to one vote (model).",
     "reviewer_failed": "A reviewer gave no vote and is excluded (persona, phase, code, error).",
@@ -211,7 +214,7 @@ EVENTS: dict[str, str] = {
     "traces_lost": "The endpoint of `observe.otlp` did not take spans; told once, the task goes on (endpoint, error).",
     "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",
 }
-"""Name of an event → one line of meaning, with the fields in brackets.  docs/events.md is made from EVENTS; tests/docs
+"""Name of an event → one line of meaning, with the fields in brackets. docs/events.md is made from EVENTS; tests/docs
 checks that the program announces each event in it."""
 
 LEVELS: dict[str, str] = {

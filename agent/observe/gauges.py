@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 KEPT_SECONDS = 5.0
-"""Seconds for which the values of gauges are cached: many clients may request metrics, and each read loads all rows of
-the ledger."""
+"""Seconds for which the values of gauges are cached: many clients may request metrics, and each read loads all open
+rows of the ledger."""
 
 ROWS = ("makimono_rows", "Tasks in the ledger, by status and the host that worked on them last.", ("status", "host"))
 OLDEST = (
@@ -87,7 +87,7 @@ class Snapshot:
 
 
 class Gauges:
-    """A collector of prometheus_client that yields the gauges of the ledger."""
+    """A collector of prometheus_client that yields the gauges; `read` returns their values."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read = read

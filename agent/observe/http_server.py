@@ -99,7 +99,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Close the connections that have lasted too long; the base class calls this method twice a second."""
+        """Close the connections that have lasted too long; the base class calls this method at least twice a second."""
         if self.seconds is None:
             return
         oldest = clock.monotonic() - self.seconds

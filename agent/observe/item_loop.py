@@ -51,8 +51,9 @@ class Items:
     """The state of one loop over items: the items that failed, with their errors.
 
     `skipped` is called with the name of an item and the reason why it was skipped. `refusals` are classes of errors
-    that concern the whole loop only if no item succeeded (`finish`). `is_away` finds out whether the shared resource is
-    unreachable; if the resource can be reached, the loop continues.
+    that may concern all items as well; after a loop in which an item succeeded, `finish(unless_some=True)` does not
+    raise them. `is_away` finds out whether the shared resource is unreachable; if the resource can be reached, the loop
+    continues.
     """
 
     def __init__(

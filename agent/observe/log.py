@@ -28,7 +28,7 @@ from agent.errors import is_unforeseen
 from agent.observe.truncate import shorten, text_of, truncate
 from agent.registry import without
 
-# structlog imports rich where it is installed, to draw tracebacks with the values of variables.  Importing rich takes 8
+# structlog imports rich where it is installed, to draw tracebacks with the values of variables. Importing rich takes 8
 # MB in each worker for a function that the program must not use: the value of a variable may be a secret.
 with without("rich"):
     import structlog
@@ -85,7 +85,7 @@ _log = _Log()
 
 
 class _Lossy(io.RawIOBase):
-    """A raw stream on a file descriptor.  A write to this stream never fails; bytes that cannot be written are lost."""
+    """A raw stream on a file descriptor. A write to this stream never fails; bytes that cannot be written are lost."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

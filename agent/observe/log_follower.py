@@ -36,8 +36,8 @@ class LogFollower:
         bytes; returns the number of events.
 
         `key` is the task's uuid, which stays the same when the folder is renamed. A missing log file has no lines. If a
-        new file has replaced the file at `path`, the new file is read from its beginning. A line of a log file that is
-        not an event of this program is skipped.
+        new file has replaced the file at `path`, or the file has become shorter, it is read from its beginning. A line
+        of a log file that is not an event of this program is skipped.
         """
         try:
             descriptor = durable_files.open_regular(path)
