@@ -126,10 +126,11 @@ def _hash(data: bytes) -> str:
 
 
 def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
-    """Call `_ask`, but raise TemplateRefused if the answer of the server has not arrived within WHOLE_SECONDS.
+    """Call `_ask`, but raise TemplateRefused if the answer of the server has not arrived within WHOLE_SECONDS, or if
+    MOST_HANGING earlier requests still run.
 
     The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
-    hold the caller for hours.  So a thread of its own makes the request; after WHOLE_SECONDS the caller no longer waits
+    hold the caller for hours. So a thread of its own makes the request; after WHOLE_SECONDS the caller no longer waits
     for the thread.
     """
     _hanging[:] = [one for one in _hanging if one.is_alive()]

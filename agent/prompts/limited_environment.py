@@ -108,7 +108,7 @@ def spend(amount: int) -> None:
 
 def size(value: object) -> int:
     """The number of characters of a text, or of the characters and items in a container; an item that is in a container
-    twice counts twice. Raises LimitExceeded for a size above OUTPUT_LIMIT."""
+    twice counts twice. Raises LimitExceeded for a size above OUTPUT_LIMIT, or a number above LARGEST_NUMBER."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()

@@ -1,8 +1,8 @@
 """Loads the templates of the user (`prompts.folder`, `prompts.url`) as one set, and puts the set in use if all
 templates are valid.
 
-A set of templates is read, checked and stored in base_dir, and then put in use by one assignment.  After a failure the
-last valid set stays in use, or the program's own templates if there was none; each failure is announced once.  Several
+A set of templates is read, checked and stored in base_dir, and then put in use by one assignment. After a failure the
+last valid set stays in use, or the program's own templates if there was none; each failure is announced once. Several
 processes share the work: one process reads a changed source of templates, under a lock, and the other processes take
 the result from base_dir.
 """
@@ -258,7 +258,7 @@ class TemplateLoader:
 
     def of_task(self, folder: Path) -> TemplateSet | None:
         """The set of templates of the task with this folder: the set that the folder records, or for a new task the set
-        in use, which is then recorded.  Returns None if the task uses the program's own templates.  Raises
+        in use, which is then recorded. Returns None if the task uses the program's own templates. Raises
         DiskError."""
         try:
             found = template_store.read_of_task(folder, self._failed)

@@ -43,7 +43,7 @@ _PAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a template.  `optional`: the template can be rendered without a value for this variable."""
+    """One variable of a template. `optional`: the template can be rendered without a value for this variable."""
 
     name: str
     meaning: str
@@ -76,8 +76,8 @@ def numbers(facts: Mapping[str, Any]) -> str:
 
     The name of the currency is written after the amount of the cost. `estimated` is the number of tokens that were
     estimated because no server reported them, or True if all numbers of tokens were estimated. If `estimated` is not 0,
-    `~` precedes the numbers of tokens and a remark follows them. The number of `requests` to the model is shown if
-    there were more requests than turns.
+    `~` precedes the numbers of tokens and the cost, and a remark follows them. The number of `requests` to the model is
+    shown if there were more requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -228,7 +228,8 @@ def _in_use() -> Replacements | None:
 def render(name: str, /, **values: object) -> str:
     """The rendered text of the template `name`, without white space at its ends.
 
-    Raises ValueError for an unknown template or a missing value; both are mistakes in the code of this program.
+    Raises ValueError for an unknown template or a missing value; both are mistakes in the code of this program. Raises
+    ConfigError if a template that only users have cannot be rendered.
     """
     return _filled(_environment(published=False), name, values)
 

@@ -39,10 +39,10 @@ class TemplateRevision:
     """One version of one template, of the user or of the program itself.
 
     `version` is the version that the template's author gave, or the beginning of the hash if the author gave none.
-    `schema_ref` is the path of a JSON schema below the folder of the templates, "" for none. `variables` maps each
-    variable of the template to its meaning. `loaded_at` is the time at which the template was loaded. `ttl_seconds` is
-    None for the default (`prompts.ttl_seconds`). `sha256` is the hash of all fields except `loaded_at`, and of the
-    schema, in hex.
+    `schema_ref` is the name of a JSON schema in the folder of the templates or in the downloaded document, "" for none.
+    `variables` maps each variable of the template to its meaning. `loaded_at` is the time at which the template was
+    loaded. `ttl_seconds` is None for the default (`prompts.ttl_seconds`). `sha256` is the hash, in hex, of all fields
+    except `loaded_at` and a version that the author did not give, and of the schema.
     """
 
     name: str

@@ -2,7 +2,7 @@
 outside of the folder, or if it is too large, and a FIFO does not block the reader.
 
 The folder of templates is opened once for each reading, so that a reading does not mix templates of two folders if a
-symlink to the folder is replaced.  `mark_of` returns a mark of the folder's state; the folder is read again when its
+symlink to the folder is replaced. `mark_of` returns a mark of the folder's state; the folder is read again when its
 mark changes.
 """
 
@@ -32,8 +32,7 @@ SCHEMA = ".schema.json"
 _SCHEMA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.schema\.json")
 FILE_LIMIT = 2 * TEMPLATE_LIMIT
 """Maximum size of a template file in bytes; larger than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the
-text of the template.
-"""
+text of the template."""
 MOST_FILES = 200
 
 

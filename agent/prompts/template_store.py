@@ -1,7 +1,7 @@
 """Stores sets of templates as files: the newest valid set in base_dir, and the set that a task uses in the task's
 folder.
 
-While the source of the templates has errors, processes use the newest valid set.  The set of templates of a task is
+While the source of the templates has errors, processes use the newest valid set. The set of templates of a task is
 written before the first message of the task, so that the task uses the same texts when it is resumed, even on another
 host, or replayed.
 """
@@ -67,7 +67,7 @@ def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
 
 
 def write_stored(base_dir: Path, found: Stored) -> None:
-    """Write a Stored to base_dir.  Raises DiskError."""
+    """Write a Stored to base_dir. Raises DiskError."""
     names = ("source", "mark", "program", "failed_mark", "error", "at")
     data: dict[str, Any] = {name: getattr(found, name) for name in names}
     data["set"] = found.templates.to_json() if found.templates is not None else None
