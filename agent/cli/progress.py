@@ -89,7 +89,7 @@ class Board:
         self.now = ""
 
     def add_event(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Process one event of a worker."""
+        """Update the live line by one event."""
         uuid = str(fields.get("uuid", ""))[:8]
         if name == "task_ended":
             status = str(fields.get("status"))
@@ -110,8 +110,8 @@ class Board:
 
 @contextmanager
 def live_line(state: CliState, events: Events, heard: Events) -> Iterator[None]:
-    """Show a live line about the tasks at the bottom of the terminal; a thread that counts the rows of the ledger
-    updates the line."""
+    """Show a live line about the tasks at the bottom of the terminal; each event, and a thread that counts the rows of
+    the ledger, update the line."""
     from rich.text import Text
 
     board, over = Board(), threading.Event()

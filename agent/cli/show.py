@@ -407,7 +407,8 @@ def _draw(state: CliState, look: _Look) -> None:
 
 
 def _follow(state: CliState, look: _Look) -> None:
-    """Print each change of the task as a line: the status with its reason, and each turn once the turn has ended."""
+    """Print each change of the task as a line: the status with its reason, each event between turns, and each turn once
+    the turn has ended."""
     said: set[tuple[object, ...]] = set()
     before = ""
     while True:

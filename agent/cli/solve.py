@@ -124,8 +124,8 @@ def _told(state: CliState, solved: SolveResult) -> None:
 
 @contextmanager
 def step_printer(state: CliState, *, lines: bool = True) -> Iterator[list[Listener]]:
-    """A listener of events that shows the task's activity on a terminal, with a line for each step; in a pipe it shows
-    nothing."""
+    """A context manager that gives the listeners of events: on a terminal one that shows the task's activity, and with
+    `lines` a line for each step; in a pipe none."""
     if not state.is_stderr_terminal:
         yield []
         return
@@ -252,7 +252,8 @@ def _first_uuid(shown: Demo) -> str:
 
 
 def _demo(state: CliState, shown: Demo, *, kept: bool) -> int:
-    """Run the demo, from the failing test to the passing one; returns 0 when the test passes."""
+    """Run the demo, from the failing test to the passing one; returns 0 when the task is completed and its work makes
+    the test pass."""
     from agent.forge.local import issue_files
     from agent.values import OPEN_STATUSES, Status
 
@@ -321,7 +322,7 @@ def _demo(state: CliState, shown: Demo, *, kept: bool) -> int:
 
 
 def _files(state: CliState, shown: Demo, uuid: str, branch: str) -> None:
-    """Print the paths of all files that the demo has made."""
+    """Print where the repository, the tracker and the files of the demo's task are."""
     task_folder = shown.task_folder(uuid)
     _heading(state, "The files")
     tables.facts(

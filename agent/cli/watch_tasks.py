@@ -37,12 +37,12 @@ NOTES_SECONDS = 10.0
 """Seconds between two checks of the conditions that hold back all tasks (such as the disk); each check reads every file
 of the program."""
 FRAME = 6
-"""The number of lines of the terminal that are not rows of the table: head, two empty lines, a line about older tasks,
-the cursor."""
+"""The number of lines of the terminal that are not rows of the table: the head and the rule below it, two empty lines,
+a line about older tasks, the cursor."""
 MOST_NAMED = 6
 """The maximum number of tasks that a line of `waiting_lines` names."""
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
-"""`tasks --watch` reports a task when one of these columns of its row has changed."""
+"""`tasks --watch` reports a task when one of these columns of its row, or the code of its reason, has changed."""
 
 
 class Look(NamedTuple):
@@ -185,8 +185,8 @@ def json_line(value: dict[str, Any]) -> str:
 
 
 def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequence[object]]) -> None:
-    """Show the newest state of the task list on the terminal. The terminal is not written while no task has changed, so
-    the table does not flicker."""
+    """Show the newest state of the task list on the terminal. Nothing is written to the terminal while the text is the
+    same, so the table does not flicker."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
