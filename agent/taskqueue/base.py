@@ -335,8 +335,9 @@ class BaseLedger(Protocol):
         """Queue a task; returns its uuid (`uuid` if given, else a new one of version 4).
 
         Returns None, and writes nothing, if a task with that key is already open, or if the comment with the id
-        `started_by` has already started a task with this key, even if that task has ended.  Tasks with a higher
-        `priority` start first.  Raises UsageError when `uuid` is invalid, LedgerError when another task has it.
+        `started_by` has already started a task with this key, even if that task has ended. Tasks with a higher
+        `priority` start first. Raises UsageError when `uuid` is invalid, LedgerError when a task with another key has
+        it.
         """
         ...
 
@@ -535,8 +536,8 @@ class BaseLedger(Protocol):
 
     def repair_future_times(self) -> Uuids:
         """Correct times that were written while a clock was wrong: a queued row of which the last change is in the
-        future becomes due soon, and so does a notification that is due later than any delay would allow.  Returns the
-        uuids of the rows whose times were corrected."""
+        future becomes due soon, and a notification or memory extraction that is due later than any delay would allow
+        becomes due now. Returns the uuids of the corrected rows."""
         ...
 
     def is_mine(self, row: Row, owner: str) -> bool:
@@ -549,7 +550,8 @@ class BaseLedger(Protocol):
 
     def count_groups(self) -> Records:
         """Count all rows by status and host: records with `status`, `host` ("" if there is none), `count`, and `since`
-        (the time since which the oldest open row of the group has had its status, None for closed rows)."""
+        (the time since which the oldest open row of the group has had its status, or has been due if it is queued; None
+        for closed rows)."""
         ...
 
     def request(
@@ -569,14 +571,14 @@ class BaseLedger(Protocol):
         paused with this outcome. `waiting` is given when an event for which a task waits has occurred, since the event
         must not resume a task that a person has paused in the meantime. `why`: the reason for a stop that takes effect
         at once; it becomes the `error_message` of the row, of which people are notified. `who` is the person or program
-        that gave the request; the column `requested_by` has this until the next request that
-        changes something.
+        that gave the request; the column `requested_by` has this until the next request that changes something.
 
-        The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
-        paused for another reason than a pause, a pause changes its outcome to `paused`, unless its work waits on one
-        host for publication or notification.  A resume makes a queued row due at once that was started before and is
-        delayed (`not_before`).  The status of a running row does not change: the column `requested` has the request
-        until the holder has executed it or puts the row back.  A resume cancels a pause; nothing cancels a stop.
+        The status of a queued or paused row changes at once, and a notification of people becomes due. If a row is
+        paused for another reason than a request, a request to pause changes its outcome to `paused`, unless its work
+        waits on one host for publication or notification. A resume makes a queued row due at once that was started
+        before and is delayed (`not_before`). The status of a running row does not change: the column `requested` has
+        the request until the holder has executed it or puts the row back. A resume cancels a pause; nothing cancels a
+        stop.
 
         Raises UsageError for a closed or missing row, and for an unknown request.
         """

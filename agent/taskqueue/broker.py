@@ -3,9 +3,9 @@ never the row itself.
 
 The contract of a broker is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other
 transports. The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task,
-and the uuids of rows that are still queued are published again from time to time. A worker acknowledges a message after
-its claim, within seconds, so the time-out of a broker does not affect a task that takes hours. Only one thread of a
-process uses a broker object (`daemon/broker_client.py`).
+and the uuids of rows that are still queued are published again from time to time. The daemon acknowledges a message as
+soon as its worker has claimed the task, within seconds, so the time-out of a broker does not affect a task that takes
+hours. Only one thread of a process uses a broker object (`daemon/broker_client.py`).
 """
 
 from __future__ import annotations

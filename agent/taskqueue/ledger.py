@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
 """For `repair_future_times`, in seconds: AHEAD is how far in the future a row's last change must be to count as an
 error of a clock; SOON is the delay after which such a row becomes due; LONGEST_TELLING is the longest delay that a
-notification of people can have."""
+notification of people, or a memory extraction, can have."""
 SLACK = 50
-"""`reserve` considers only the first rows of each pair (person, repository): as many as it may return, and SLACK more,
-since other hosts may reserve rows of the pair at the same time."""
+"""Without limits `at_once`, `reserve` considers only the first rows of each pair (person, repository): as many as it
+may return, and SLACK more, since other hosts may reserve rows of the pair at the same time."""
 POISON = 3
 """The number of deaths without progress, one after the other, after which a task is not started again."""
 
