@@ -167,8 +167,8 @@ def used(name: str, places: GroupPlaces) -> int | None:
 
 
 def machine_memory(proc: Path = Path("/proc/self")) -> int:
-    """The maximum bytes of memory for this process: the memory of the machine, or the smallest limit of a cgroup that
-    contains the process, for example in a container."""
+    """The maximum bytes of memory for this process: the memory of the machine, or, if it is less, the smallest limit of
+    a cgroup that contains the process, for example the limit of a container."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     own = _own(proc)
     for controllers, mounted in _mounts(proc):

@@ -72,8 +72,9 @@ def finish() -> None:
 def within(name: str, seconds: float) -> Iterator[None]:
     """Inside the block the current step is `name`, which ends by itself after `seconds`.
 
-    After the block the previous step continues, with at least ALLOWANCE seconds left.  Raises the error that was passed
-    to `interrupt`."""
+    After the block the previous step continues, with at least ALLOWANCE seconds left. If `interrupt` was called,
+    `within` raises its error before the block.
+    """
     if _place.worker != threading.get_ident():
         yield
         return
@@ -93,7 +94,8 @@ def current() -> Step:
 
 
 def interrupt(error: Exception) -> None:
-    """End the current step from another thread: from now on `check` and the next `within` raise `error`."""
+    """End the current step from another thread: from now on `check` and the next `within` raise `error`. Has no effect
+    while no thread works on a task."""
     if _place.worker is not None:
         _place.end = error
 

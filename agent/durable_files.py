@@ -159,8 +159,8 @@ def is_real_dir(path: Path) -> bool:
 
 
 def identity(path: str | os.PathLike[str]) -> Identity | None:
-    """A value that distinguishes the file at `path` from a later file with the same name; None if no file is
-    visible."""
+    """A value that distinguishes the file at `path` from a later file with the same name; None if the file cannot be
+    examined, for example because there is none."""
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - a fast call of stat, since `identity` runs at each SQL statement
     except OSError:
@@ -187,7 +187,8 @@ def libc() -> ctypes.CDLL:
 
 
 def sync_tree(path: Path) -> None:
-    """Make all writes below `path` durable with one syncfs (sync on other systems), even for thousands of files."""
+    """Make all writes below `path` durable by one call that syncs the whole file system: syncfs, or sync if the C
+    library has no syncfs."""
     descriptor = os.open(path, FOLDER)
     try:
         started = time.monotonic()
@@ -426,7 +427,8 @@ def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int =
     """Open the path `relative` below the directory descriptor `root`, following no symlink in any part of the path.
 
     Raises OSError: ELOOP or ENOTDIR for a symlink in the path, EXDEV for a path that leaves the directory (`..`,
-    absolute). O_NONBLOCK prevents that the opening of a FIFO blocks; the caller checks the type of the opened file.
+    absolute). The file is opened with O_NONBLOCK, so that a FIFO does not block; the caller checks the type of the
+    opened file.
     """
     parts = [part for part in relative.split("/") if part not in ("", ".")]
     if relative.startswith("/") or ".." in parts:

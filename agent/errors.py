@@ -5,65 +5,65 @@
     │   ├── PlugInRefused        a plug-in is not pinned, has changed, or may be written by others
     │   └── CommandRefused       others may write the file that a configured command comes from, or its program
     ├── UsageError               an argument or uuid that does not exist                exit 2
-    ├── HostError                the machine does not give what is needed               exit 3
-    │   ├── DiskError            full, read-only, not permitted
+    ├── HostError                the machine lacks something that the program needs     exit 3
+    │   ├── DiskError            a write failed: disk full, read-only, not permitted
     │   ├── SandboxUnavailable   commands cannot be isolated here
-    │   ├── BrokerAway           the broker does not answer; the ledger is polled meanwhile
-    │   ├── ReplicaAway          the place of the replica does not answer; it is caught up later
+    │   ├── BrokerAway           the message broker does not answer; the ledger is polled meanwhile
+    │   ├── ReplicaAway          the storage of the replica does not answer; what it lacks is written later
     │   ├── MemoryUnavailable    memory.db cannot be read or written; tasks go on without it
-    │   └── LockHeld             another process owns the folder
-    ├── ContextError             a task's folder is not what it should be
-    ├── RecordRefused            a store does not record it, since its file would be invalid (also a ValueError)
-    ├── LedgerError              the ledger refused
-    │   ├── ClaimLost            the row was not ours to take
-    │   ├── Fenced               a newer attempt owns the task: stop at once
-    │   └── RowUnreadable        one row has something in a column that cannot be there
+    │   └── LockHeld             another process holds a lock, for example that of a task's folder
+    ├── ContextError             the folder of a task does not have the expected content
+    ├── RecordRefused            a store refuses a record that would make its file invalid (also a ValueError)
+    ├── LedgerError              the ledger refused an operation
+    │   ├── ClaimLost            the row could not be claimed
+    │   ├── Fenced               a newer attempt owns the task: this process must stop at once
+    │   └── RowUnreadable        one row has an invalid value in a column
     ├── GitError                 a git command failed
-    │   ├── GitKilled            ended by a signal from outside
-    │   ├── GitStarved           this host gave it no memory, process, thread or open file
-    │   └── RemoteAway           the other side cannot be reached
+    │   ├── GitKilled            a signal that this program did not send killed git
+    │   ├── GitStarved           this host gave git no memory, process, thread or open file
+    │   └── RemoteAway           the remote cannot be reached
     ├── WorkError                the repository cannot be worked on
-    │   ├── RepositoryMissing    nothing at the address
+    │   ├── RepositoryMissing    no repository at the address
     │   ├── BaseMissing          the base branch does not exist
-    │   ├── SetupFailed          `workspace.setup` did not end well
-    │   ├── RemoteRefused        git was not let in: 401, 403
-    │   ├── RulesRefused         an ignore or attribute file that git must not read; carries `findings`
-    │   ├── RebaseConflict       commits do not go on top of another one; carries `paths`
-    │   ├── PushRejected         the other side refused the branch; `code` says why
-    │   ├── LfsRefused           the other side does not take, or give, the content of Git LFS files
-    │   ├── ContentWrong         content of Git LFS does not match its pointer
-    │   └── PolicyViolation      a secret or a guarded path in what would be published
-    ├── ForgeError               the place where tasks come from refused
-    │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
-    │   ├── ForgeUnreachable     no connection, 5xx after all retries; says whether it may have happened
-    │   │   └── AnswerOdd        200, and a field of the answer is not what it must be
-    │   ├── ForgeLimited         slow down; carries `retry_after`
+    │   ├── SetupFailed          the command `workspace.setup` failed
+    │   ├── RemoteRefused        the remote refused access: 401, 403
+    │   ├── RulesRefused         the work tree has files that git must not read; carries `findings`
+    │   ├── RebaseConflict       commits conflict with the new base; carries `paths`
+    │   ├── PushRejected         the remote refused the branch; `code` says why
+    │   ├── LfsRefused           the remote refuses to accept or send the content of Git LFS files
+    │   ├── ContentWrong         the content of a Git LFS file does not match its pointer
+    │   └── PolicyViolation      the change contains a secret or a guarded path; carries `findings`
+    ├── ForgeError               the forge refused a request or cannot be read
+    │   ├── IssueUnreadable      one issue cannot be read (broken front matter, deleted)
+    │   ├── ForgeUnreachable     no connection, 5xx after all retries; `maybe`: the change may have been made
+    │   │   └── AnswerOdd        status 200, but a field of the answer is missing or invalid
+    │   ├── ForgeLimited         too many requests; carries `retry_after`
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
-    ├── ReachError               a command asked the proxy of its sandbox for something that it did not get
-    │   ├── HostRefused          a host that it may not reach
-    │   ├── HostUnreached        one that could not be reached
-    │   └── RequestUnreadable    in a way that the proxy does not serve
+    ├── ReachError               the proxy of a sandbox did not carry out a request of a command
+    │   ├── HostRefused          the host is not allowed
+    │   ├── HostUnreached        the host is allowed but cannot be reached
+    │   └── RequestUnreadable    the proxy does not support a request of this form
     ├── PictureRefused           a picture of an issue that is not sent to the model
-    ├── StopHeard                a wait of ours ended because the task shall end; no fault of anything
-    ├── EndedBefore              the forge says that this very task has ended; carries `status`
+    ├── StopHeard                a wait ended because the task shall stop or pause; nothing has failed
+    ├── EndedBefore              the forge already shows the end of this task; carries `status`
     ├── TakenElsewhere           another daemon of the same account has the issue
-    ├── ToolError                a tool call that cannot be done; its text goes to the model
+    ├── ToolError                a tool call cannot be executed; the model gets the message
     └── ModelError               the model's server refused or failed
-        ├── ModelUnreachable     no connection, 5xx after all retries                    exit 3
-        ├── ModelStalled         stream idle, cut, or the whole call too long
-        ├── RateLimited          slow down; carries `retry_after`
-        ├── QuotaExhausted       no money or no quota left; never retried
-        ├── AccessRefused        401, 403                                                exit 3
-        ├── ModelNotFound        404 or model not loaded                                 exit 3
-        ├── ContextOverflow      prompt too long; carries `limit` and `requested` if known
-        ├── RequestTooLarge      one request over a per-minute limit; waiting never helps
-        ├── HistoryRefused       the message list is not legal for this wire
+        ├── ModelUnreachable     no connection, 5xx after all retries                   exit 3
+        ├── ModelStalled         the stream was idle or cut, or the whole call took too long
+        ├── RateLimited          too many requests; carries `retry_after`
+        ├── QuotaExhausted       no money or no quota is left; never retried
+        ├── AccessRefused        401, 403                                               exit 3
+        ├── ModelNotFound        404, or the model is not loaded                        exit 3
+        ├── ContextOverflow      the prompt is too long; carries `limit` and `requested` if known
+        ├── RequestTooLarge      one request exceeds a per-minute limit; waiting does not help
+        ├── HistoryRefused       the message list is not legal for this server
         ├── RequestRefused       any other 4xx
-        │   └── ToolsRefused     the model, or its server as it was started, has no tool calls
-        └── AnswerUnreadable     200 without an answer in it (HTML, no choices, bad JSON)
-            ├── ShapeWrong       a field of the answer has another type than its wire says
-            └── CallUnreadable   the model wrote a call that its server cannot read
+        │   └── ToolsRefused     the model has no tool calls, or its server was started without them
+        └── AnswerUnreadable     status 200, but no answer in the body (HTML, no choices, bad JSON)
+            ├── ShapeWrong       a field of the answer has another type than the API specifies
+            └── CallUnreadable   the model wrote a tool call that its server cannot parse
 
 Errors that only one package uses are defined in a module of that package, for example those of `agent/window/` in
 `window/base.py`.

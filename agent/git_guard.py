@@ -9,7 +9,7 @@ it too (gitignore(5), gitattributes(5), since 2.32), and refused if git follows 
 files in a folder that could be a nested repository; `nested_repositories` checks those files.  A pattern with more than
 STARS stars is refused, because git before 2.41 matches such a pattern in exponential time.
 
-A work tree is checked again only after a command of the task ran, since only foreign commands can create a dangerous
+A work tree is checked again only after a command of the task ran, since only such a command can create a dangerous
 file.
 """
 
@@ -40,7 +40,7 @@ MIB = 1 << 20
 
 _MANY_STARS = re.compile(rb"^(?!#)(?:[^*\n]*+\*++){%d}" % (STARS + 1), re.MULTILINE)
 
-# Maps a work tree to the number of starts and ends of foreign commands at the last check of the tree.
+# Maps a work tree to the value of `proc.commands()` at the last check of the tree.
 _judged: dict[Path, int] = {}
 
 

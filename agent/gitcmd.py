@@ -34,7 +34,7 @@ MINIMUM = (2, 34)
 2.39)."""
 
 WHOLE = 1 << 50
-"""More bytes than git writes: the maximum of a file that receives the whole output of git."""
+"""The maximum size of a file that receives the whole output of git: more bytes than git writes."""
 CAP = 256 << 20
 """The maximum number of bytes of git's output, if the caller of `git` gives no other maximum. More output of git than
 the maximum is an error or goes to the file `spool`; output is not cut silently."""
@@ -254,17 +254,18 @@ def git(
 
     `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE). `config` are further
     settings of git in the form `key=value`. `spool` is a file that receives the complete output of git if the output
-    exceeds the limit (`dropped`); a little after `spool_cap` bytes the file ends. `paths`: git reads only the rules
-    files in the folders above these paths. `hears`: git is ended when the task shall stop; None means that git is ended
-    so only if there is a work tree. `negative` is an exit code by which this git command answers "no", which is not a
-    failure.
+    exceeds the limit (`dropped`); a little after `spool_cap` bytes the file ends. `paths`: the only paths of the work
+    tree at which the command looks, so that git reads the rules files in the folders above them alone. `hears`: git is
+    ended when the task shall stop; None means that git is ended so only if there is a work tree. `negative` is an exit
+    code by which this git command answers "no", which is not a failure.
 
     Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
     `timeout` seconds, or printed more than `cap` bytes without a `spool`. Raises StopHeard if the task shall stop while
-    git runs. Raises DiskError if the disk of this host is full. Raises RulesRefused if git must not read the
-    `work_tree`, even if `check` is False. Raises GitStarved, even if `check` is False, if git needed more than its
-    memory limit, or this host refused it memory, a process or a file. Raises GitKilled, even if `check` is False, if a
-    signal from outside ended git.
+    git runs. Raises DiskError in place of GitError if the disk of this host is full, or if a file may not become that
+    large. Raises HostError if git cannot be started. Raises RulesRefused if git must not read the `work_tree`, even if
+    `check` is False. Raises GitStarved, even if `check` is False, if git needed more than its memory limit, or this
+    host refused it memory, a process or a file. Raises GitKilled, even if `check` is False, if a signal from outside
+    ended git.
 
     If git, a child of it or the other end of a transfer was killed, a command in REPEATABLE is run again.  A git
     command that found a stale lock inside `git_dir` is also run again.

@@ -4,7 +4,7 @@ A task is a loop of turns.  A turn sends one request to the model and executes t
 each step is written to files before the next step begins, so a task can continue from the files if its process dies at
 any point.
 
-    control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ checkpoint ▶ compress
+    control ▶ limits ▶ plan ▶ query (append) ▶ tools (append) ▶ repetition ▶ heartbeat ▶ checkpoint ▶ compact
 
 `loop.py` is independent of the JSON of a provider, of forges, of the sandbox and of SQL.  See docs/design/context.md,
 sections 5.1 and 6.

@@ -1,4 +1,4 @@
-"""Checks a message list: it takes the messages of a conversation one by one, and returns the first rule that is broken.
+"""Checks a message list: it takes the messages of a conversation one by one, and finds the first rule that they break.
 
 The store, the planner and the clients all use the rules of this module, so that they cannot disagree:
 `context/message_rules.py` applies the rules of calls and results before a message is appended, `window/counted_view.py`
@@ -50,15 +50,15 @@ RECORDED = frozenset(
     )
 )
 MESSAGE = SENT | RECORDED
-"""Keys of a message in a request or a record that are counted separately or not sent; every other key is a field of a
-server."""
+"""Keys of a message in a request or a record that are counted separately or not sent; every other key was added by a
+model server."""
 
 CALL_KEYS = frozenset(("id", "type", "function"))
 """Keys of a tool call in a request."""
 RECORDED_IN_CALLS = frozenset(("name", "arguments", "invalid", "given_id"))
 """Keys of tool calls in records and answers that are not sent to the server."""
 CALL = CALL_KEYS | RECORDED_IN_CALLS | {"index"}
-"""All keys of a tool call that this program knows; every other key of a call is a field of a server."""
+"""All keys of a tool call that this program knows; every other key of a call was added by a model server."""
 FUNCTION = frozenset(("name", "arguments"))
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -120,7 +120,7 @@ class MessageList:
     def add(self, message: Any, name: str) -> None:
         """Add a message, which is a value parsed from JSON.
 
-        `name` is the name of the message's file, which the sentence contains.
+        `name` is the name of the message's file, which `problem` contains.
         """
         self.shape.count += 1
         if not self.problem:

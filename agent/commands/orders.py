@@ -1,7 +1,7 @@
 """Carries out orders about a task that people give outside of its issue: stop, pause, resume, and retry.
 
-Orders from the command line and from the page have the same effect: they are written to the row of the task, where its
-worker or the daemon finds them, and the issue shows them.
+Orders from the command line and from the page of the command `dashboard` have the same effect: they are written to the
+row of the task, where its worker or the daemon finds them, and the issue shows them.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def remove_each(
 ) -> Iterator[Removed]:
     """Call `remove` for each item and yield the results.
 
-    An item that cannot be removed is passed to `failed(name, why)`, and the loop continues.
+    An item that cannot be removed is passed to `failed(name, why)`, and the loop continues. After the loop, LedgerError
+    is raised if the ledger failed.
     """
     loop = Items(failed, whole=(LedgerError,))
     for item in items:

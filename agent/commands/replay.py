@@ -159,8 +159,8 @@ def find_recorded(settings: Settings, ledger: Ledger, prefix: str) -> RecordedTa
 
 
 def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) -> Settings:
-    """The settings for the copy: its own base_dir, a ledger in it, and the recording as the model, with the same name
-    and window."""
+    """The settings for the copy: its own base_dir, a ledger in it, and the recorded answers in place of a model, under
+    the model's name and with its window."""
     config = original.metadata.get("config") or {}
     update: dict[str, Any] = {"messages": original.messages, "model": str(config.get("model") or "replay")}
     if isinstance(config.get("context_length"), int):

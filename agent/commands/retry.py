@@ -28,9 +28,9 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 
 @dataclass
 class RetryReport:
-    """`queued` has pairs (uuid of the new task, uuid of the task that it continues); `left` maps the uuid of each other
-    task to the reason why it got no new task; `other_codes` counts the failed tasks with another error code than the
-    requested one, by their code."""
+    """`queued` has pairs (uuid of the new task, uuid of the task that it continues); `left` maps the uuid of each
+    failed task that could not be continued to the reason; `other_codes` counts the failed tasks with another error code
+    than the requested one, by their code."""
 
     queued: list[tuple[str, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)

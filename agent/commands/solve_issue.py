@@ -63,8 +63,8 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
 
 @contextmanager
 def on_a_forge(wiring: Wiring, address: str, text: str = "a Markdown file") -> Iterator[Task]:
-    """The task of the issue, pull request or merge request at an address; `text` tells a person how the command takes
-    any other text."""
+    """The task of the issue, pull request or merge request at an address; `text` says, for the message of an error,
+    what else the command accepts. Raises UsageError for an address that belongs to no configured project."""
     forges = [forge for forge in wiring.forges if not is_folder(forge.instance)]
     try:
         task = _at(forges, address)

@@ -46,10 +46,10 @@ class TimelineEntry:
 
     `file` and `number` say where the record of the timeline entry is. `kind` of a timeline entry is message, request,
     tool, summary, compaction or effect; `who` is the role, the purpose, the tool, the strategy or the effect; `state`
-    is the status. `tokens` is the size of the entry's text according to the model's counter; for a compaction it is the
-    size of the view after it. `prompt_tokens` and `completion_tokens` are the numbers that the provider reported with
-    an answer; for a request they are reported or estimated numbers, which the totals of the task include. `message` is
-    the number of the message that gave the result of a tool to the model.
+    is the status, for a message its finish reason. `tokens` is the size of the entry's text according to the model's
+    counter; for a compaction it is the size of the view after it. `prompt_tokens` and `completion_tokens` are the
+    numbers that the provider reported with an answer; for a request they are reported or estimated numbers, which the
+    totals of the task include. `message` is the number of the message that gave the result of a tool to the model.
     """
 
     at: str

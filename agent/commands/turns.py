@@ -226,7 +226,8 @@ def _result(message: Json, record: Json | None) -> ToolCall:
 
 
 def _counts(name: str, record: Json) -> bool:
-    """Whether a record of requests.jsonl or effects.jsonl is shown between turns; copies of the task's row are not."""
+    """Whether a record is shown between turns: every compaction, requests that failed, and effects with an address or
+    id on the forge, but no copies of the task's row."""
     if name == "requests.jsonl":
         return record.get("status") != "ok"
     return name != "effects.jsonl" or (record.get("name") != ROW and bool(_place(record)))

@@ -380,7 +380,7 @@ def usage_of_counts(
 ) -> Usage | None:
     """Make a `Usage` from the token counts that a server has sent.
 
-    Returns None if the count of the prompt is missing, except with `partly`, which accepts a count of the answer alone.
+    Returns None without a valid count of the prompt; with `partly` a valid count of the answer alone is enough.
 
     Values that cannot be token counts (negative numbers, text, absurdly large numbers) are ignored. If `reasoning` is
     larger than `completion`, the server counts reasoning separately from the answer, and `completion` becomes the sum

@@ -187,7 +187,8 @@ def _name(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _value(text: str, at: int, found: FoundCalls) -> int | None:
-    """Read a JSON value with tool calls or arguments at `at`, or tool calls in Python's syntax; returns its end."""
+    """Read a JSON value with tool calls or arguments at `at`, or tool calls in Python's syntax; returns its end, None
+    if it is neither."""
     try:
         value, behind = json.JSONDecoder(strict=False).raw_decode(text, at)
     except (ValueError, RecursionError):

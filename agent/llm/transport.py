@@ -118,7 +118,7 @@ class Adapter(HTTPAdapter):
         }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
-        """The connection pool for the address of a request; the pool is made once per address."""
+        """The connection pool for the address of a request, which is looked up only once for each address."""
         if request.url not in self.found:
             self.found[request.url] = super().get_connection_with_tls_context(request, *given, **more)
         return self.found[request.url]
@@ -361,7 +361,8 @@ class Stream:
     def rest(self) -> None:
         """Read the bytes after the last event of an answer's body, so that the connection can be used again.
 
-        If no bytes arrive for `REST` seconds, the method `rest` ends, and the connection is closed.
+        If no bytes arrive for `REST` seconds, the method `rest` ends, and the connection is closed instead of used
+        again.
         """
         connection = self._raw.connection
         sock = getattr(connection, "sock", None)

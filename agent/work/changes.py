@@ -289,8 +289,8 @@ def mode_findings(git_dir: Path, changes: Sequence[Entry]) -> list[str]:
 
 
 def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
-    """Files that hosts with object checks refuse (git-fsck(1): gitattributesLineLength, 2048 bytes), or that no file
-    system accepts (a name of more than 255 bytes), each by its name."""
+    """A sentence for each file that hosts with object checks refuse (git-fsck(1): gitattributesLineLength, 2048 bytes),
+    or that no file system accepts (a name of more than 255 bytes)."""
     present = [change for change in changes if change.new_mode not in (SUBMODULE, NOTHING)]
     found: dict[str, None] = {}
     for path in dict.fromkeys(change.path for change in present):
@@ -347,8 +347,8 @@ def file_at(git_dir: Path, commit: str, path: str) -> bytes | None:
 
 
 def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
-    """Groups of paths that differ only in case and contain at least one of `paths`: on macOS and Windows only one file
-    of a group would exist."""
+    """A sentence for each group of paths that differ only in case, if the group contains one of `paths`: on macOS and
+    Windows only one file of a group would exist."""
     names: dict[str, list[str]] = {}
     for path in all_paths:
         names.setdefault(path.casefold(), []).append(path)
@@ -360,9 +360,9 @@ def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
 
 
 def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
-    """Files of more than `largest` bytes, which the host would refuse. A file content that occurs several times is
-    listed once. A file that a later commit removes is listed too, because a push sends every commit.
-    """
+    """A sentence for each file of more than `largest` bytes, which the host would refuse. A file content that occurs
+    several times is listed once. A file that a later commit removes is listed too, because a push sends every
+    commit."""
     paths: dict[str, str] = {}
     for change in changes:
         if change.new_mode not in (SUBMODULE, NOTHING):

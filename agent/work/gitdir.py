@@ -140,7 +140,8 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
 def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     """Create the git directory under a temporary name and rename it, so that it is either complete or missing.
 
-    The caller of `make` must hold the mirror's lock. Raises PushRejected if a branch of this name can never be pushed.
+    The caller of `make` must hold the mirror's lock. Raises PushRejected if another branch of the repository makes a
+    branch of this name impossible (`in_the_way`).
     """
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(

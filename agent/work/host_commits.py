@@ -43,7 +43,7 @@ AWAY = ("gpgverify_error", "gpgverify_unavailable")
 
 def unsigned(git_dir: Path, head: str, known: Iterable[str]) -> list[str]:
     """The commits of `head` that the host has to make, oldest first: those that are not in `known`, without those that
-    the host has made already and that lie on none of the others."""
+    the host has made already and that have no parent among the others."""
     command = ("rev-list", "--reverse", "--topo-order", "--parents", head, "--not", *dict.fromkeys(known))
     found: list[str] = []
     for line in git(*command, git_dir=git_dir).output.decode().splitlines():
