@@ -43,7 +43,8 @@ def may_be_empty(annotation: Any) -> bool:
 
 
 def section_in(annotation: Any) -> type[Section] | None:
-    """The section class in an annotation `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
+    """The section class in an annotation `Section`, `Section | None`, `tuple[Section, ...]` or `dict[str, Section]`,
+    else None."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     for part in get_args(annotation):

@@ -21,7 +21,7 @@ LEAST_TOKEN = 16
 
 
 class Dashboard(Section):
-    """The page of the command `dashboard`."""
+    """The keys for the page of the command `dashboard`."""
 
     token: Secret | None = Field(
         default=None,

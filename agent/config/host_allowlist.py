@@ -98,7 +98,7 @@ def in_url(host: str) -> str:
 def parse(entry: str) -> AllowedHost:
     """Parse one entry of an allow-list.
 
-    Raises ValueError for an invalid entry, or for an address that is never allowed.
+    Raises ValueError for an invalid entry, ForbiddenHost for an address that is never allowed.
     """
     match = _ENTRY.fullmatch(entry.strip())
     if match is None:
@@ -139,7 +139,7 @@ def _own(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name `localhost`, is of this machine alone."""
+    """Whether `host` is a loopback address or the name `localhost`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -180,4 +180,5 @@ Entry = Annotated[str, BeforeValidator(_entry), Allowed(_ALLOWED)]
 Hosts = Annotated[
     tuple[Entry, ...], BeforeValidator(_switch), Allowed(f"true (every public host), false, or a list of {_ALLOWED}")
 ]
-"""The hosts that the set-up command may reach; earlier versions of this program had only true or false."""
+"""The hosts that a set-up command may reach (`workspace.setup.network`, `repository_file.network`); earlier versions of
+this program had only true or false."""

@@ -121,7 +121,7 @@ class Ollama(Provider):
 
 
 class LMStudio(Provider):
-    """LM Studio."""
+    """The configuration of LM Studio."""
 
     model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
     base_url: ServerUrl = Field(

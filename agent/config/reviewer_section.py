@@ -14,7 +14,7 @@ PERSONAS = ("correctness", "safety", "upkeep")
 
 
 class Persona(Section):
-    """One reviewer."""
+    """The configuration of one reviewer."""
 
     provider: Annotated[Text, OneOf(PROVIDERS[:-1])] | None = Field(
         default=None, description="Provider of this reviewer's model; empty: the conversation's own."

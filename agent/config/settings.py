@@ -88,7 +88,8 @@ class Loaded:
 
 
 def _working_folder() -> Path:
-    """`Path` is looked up at each call, since a replacement of the file system (pyfakefs) replaces it."""
+    """The current folder. The name `Path` is looked up at each call, since a replacement of the file system (pyfakefs)
+    replaces it."""
     return Path.cwd()
 
 

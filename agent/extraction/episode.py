@@ -1,8 +1,8 @@
 """Writes the episode of a task and the summary of its session from the task's events, without a model.
 
-An episode has the goal, the steps of the plan, the commands that failed and then passed, the touched files, the outcome
-and the cost.  The last part of an episode tells how people used the result; `amended` replaces that part in the stored
-record, when the folder of the task may be gone.
+An episode has the goal, the steps of the plan, the commands that failed and then passed (if none passed, those that
+failed), the touched files, the outcome and the cost. The last part of an episode tells how people used the result;
+`amended` replaces that part in the stored record, when the folder of the task may be gone.
 """
 
 from __future__ import annotations

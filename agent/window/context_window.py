@@ -46,14 +46,15 @@ BLIND = 0.75
 the window."""
 
 SPARE = 8
-"""If a request fits by count but a server refuses it as too long, the newest turn is shortened by the number of the
-request's tokens divided by SPARE."""
+"""If a request fits by count but a server refuses it as too long, the newest turn is shortened by 1/SPARE of the
+request's tokens."""
 
 SMALLEST = 1024
 """The smallest window, in tokens, that can be learnt from an error."""
 
 NEAR = 0.6
-"""The server's count of a request is taken to be within this factor of the estimate, in both directions."""
+"""A number in a server's refusal is taken for the server's count of the request if it is from NEAR times the estimate
+to the estimate divided by NEAR."""
 
 _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
 
@@ -181,7 +182,8 @@ class Window:
         return self.compressor.should_compress()
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact the conversation once; returns False if that freed no tokens.
+        """Compact the conversation once; returns False if that freed no tokens and the next request would not ask for a
+        shorter answer either.
 
         `overflow` is the server's error that a request was too long; its numbers correct the window.  If the server
         refuses a second request in a row as too long, the reset is used.

@@ -119,7 +119,7 @@ class View(MessageReader):
         return seen
 
     def judged(self) -> Reading:
-        """What the check of the view's lines found, for the code that sends the view to the model."""
+        """The lines of the view that were read and checked, for the code that sends the view to the model."""
         return self.reading(self.path)
 
     def forget_spread(self) -> None:

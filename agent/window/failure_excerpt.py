@@ -28,8 +28,8 @@ END = 0.3
 """The share of the token budget for the last lines of the output; further errors and places in files get the rest."""
 
 MOST = 200
-"""The maximum number of lines of each class in memory, half of them the first and half the newest ones; of the last
-lines of the output, twice as many."""
+"""The maximum number of lines of each class in memory, half of them the first and half the newest ones. Of the last
+lines of the output, whatever their class is, 2 * MOST are in memory."""
 
 GAP = "…"
 _GAP_TOKENS = 2

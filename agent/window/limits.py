@@ -1,10 +1,11 @@
 """The token limits of a request: the window of a model, the part that is reserved for the answer, and the number of
 tokens at which a compaction starts.
 
-The window is the smallest of four windows: the configured one (`config.configured_window`; if that is only assumed and
-a better one is known, a cap instead), the loaded one that the server reports, the one learnt from an error, and
-`assembler.max_tokens` (docs/configuration.md, "The window of a model"). All numbers are in tokens, and windows from
-2,048 to 2,000,000 tokens work. A larger window never results in a smaller limit.
+The window is the smallest of four windows: the configured one (`config.configured_window`; if that is only assumed, and
+the server or an error has shown the window, MLC_MAX_CONTEXT_TOKENS in its place), the loaded one that the server
+reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a model"). All
+numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work. A larger window never results in a smaller
+limit.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class WindowLimits:
         """The token limits of the configured model, or of another `provider` and `model`.
 
         `client_window` is the loaded window that the server reports, `learnt` the one learnt from an error; None if
-        unknown.  `exact`: the token counter has the model's own vocabulary.  Raises ConfigError if an environment
-        variable for a number has another value.
+        unknown. `exact`: the token counter has the model's own vocabulary. Raises ConfigError if an environment
+        variable for a window is not a whole number above 0.
         """
         tokens, said = configured_window(settings, provider, model)
         assembler = settings.assembler

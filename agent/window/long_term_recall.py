@@ -32,7 +32,7 @@ class RecalledRecords(Protocol):
         ...
 
     def briefing(self) -> Json | None:
-        """The record of the newest retrieval for the briefing."""
+        """The record of the newest retrieval for the briefing, None if there is none."""
         ...
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Retrieves long-term memories for a briefing from all layers in parallel.
+"""Retrieves long-term memories for the model from all layers in parallel: for the briefing, and later in the task.
 
 The layers are the long-term memory of this program (`OwnMemory`, docs/memory.md) and plug-ins (`base.MEMORIES`).
 Memories that do not fit into the token budget are left out, the least relevant first; a layer that fails contributes
