@@ -201,7 +201,7 @@ class Fenced(LedgerError):
 
 
 class RowUnreadable(LedgerError):
-    """One row of the ledger has an invalid value in a column, which another program wrote. The message of RowUnreadable
+    """A column of one row of the ledger has an invalid value, which another program wrote. The message of RowUnreadable
     names the row and the column."""
 
     code = "row_unreadable"

@@ -112,7 +112,8 @@ class _Judge:
             yield f"{self.shown(path)} names no ref but another file, which git would read: remove it"
 
     def behind(self, path: str, folder: str, way: bytes, *, common: bool = True) -> Iterator[str]:
-        """Check the git directory that the file `path` names as `way`; a relative name is relative to `folder`."""
+        """Check the git directory at `way`, the text that the file `path` contains; a relative `way` begins at
+        `folder`."""
         text = way.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
         if text.startswith("/"):
             yield f"{self.shown(path)} leads git to {filetree.printable(text)} of this host: remove it"

@@ -61,7 +61,7 @@ class Merged:
         """Add a layer of configuration on top: its mappings are merged with those below, its other values replace those
         below.
 
-        Entries of hosts in the layers are merged by number.
+        The entries of hosts that have the same number are merged too.
         """
         _merge(self.data, layer.data)
         for path, _ in _ends(layer.data):

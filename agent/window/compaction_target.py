@@ -24,20 +24,21 @@ PROGRESS = 0.10
 """The minimum share of the view that a compaction must free."""
 
 LOW_WATER = 0.8
-"""The share of the distance to the threshold above which a compaction should not leave the view.
+"""The level below which a compaction should bring the view, as a share of the way from the fixed parts of a request
+(tools, system prompt, briefing) to the threshold.
 
 If a mask leaves the view above this level, the next means of compaction is used as well, since the next compaction
 would be due soon. The newest messages that must stay may fill the view up to this level.
 """
 
 WINDOW_WATER = 0.6
-"""The share of the distance to the threshold at which a compaction aims.
+"""The level at which a compaction aims, as a share of the same way.
 
 Each compaction invalidates the provider's prompt cache, so few large compactions are better than many small ones.
 """
 
 LESS_WATER = 0.3
-"""The lower level at which a compaction aims if it would free too little otherwise."""
+"""The lower level at which a compaction aims if it would free too little otherwise, as a share of the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class CompactionTarget:
         return self.assembler.fixed_tokens() + seen.head + seen.briefing
 
     def level(self, need: CompactionNeed, share: float) -> int:
-        """The level at `share` of the distance between an empty conversation and the threshold, in tokens by the
+        """The level at `share` of the way from the fixed parts of a request to the threshold, in tokens by the
         counter."""
         head = self.head()
         return head + int((self.limits.compress_at / need.scale - head) * share)

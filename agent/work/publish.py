@@ -99,7 +99,7 @@ class Publisher:
         self.prefix = prefix
         self.check_held = check_held
         self.maker = maker
-        self._has_objects = maker is not None  # whether the host may have the ref `_objects`
+        self._has_objects = maker is not None  # whether the remote may have the ref that `_objects` names
         self.workspace = workspace
         self.effects = effects
         self.scan = scan

@@ -2,8 +2,8 @@
 (`proc.end_tree`), and by the attempt's control group if there is one (`agent/cgroups.py`).
 
 After its claim a worker joins the group `makimono-{base_dir}-{uuid}-{attempt}`. A worker cannot remove its own group:
-the supervisor removes it after the worker's end, and a later daemon removes what an earlier one left. Only workers are
-in the control groups of attempts; `solve` stays in the group of its terminal.
+the supervisor removes it after the worker's end, and a later daemon removes what an earlier one left. A `solve` has no
+such group; it stays in the group of its terminal.
 """
 
 from __future__ import annotations
