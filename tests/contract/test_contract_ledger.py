@@ -985,18 +985,20 @@ def test_a_comment_starts_one_task_whatever_became_of_it(ledger, base_dir, time)
     assert ledger.enqueue(key(1), started_by="4712") is None  # one is open
 
 
-@pytest.mark.parametrize("word", ["pause", "stop", "resume"])
-def test_a_comment_is_obeyed_once(ledger, time, word):
+def test_a_closed_row_answers_a_comment_that_it_has_obeyed_and_refuses_every_other(ledger, time):
+    uuid = ledger.enqueue(key())
+    assert ledger.request(uuid, "stop", comment="9") is Status.STOPPED
+    assert ledger.request(uuid, "stop", comment="9") is Status.STOPPED
+    with pytest.raises(UsageError):
+        ledger.request(uuid, "stop", comment="10")
+
+
+@pytest.mark.parametrize(("word", "other"), [("pause", "resume"), ("resume", "pause")])
+def test_a_comment_is_obeyed_once(ledger, time, word, other):
     uuid = ledger.enqueue(key())
     if word == "resume":
         ledger.request(uuid, "pause")
     after = ledger.request(uuid, word, comment="9")
-    other = {"pause": "resume", "resume": "pause"}.get(word)
-    if other is None:  # a closed row answers a comment that it has obeyed, and refuses every other
-        assert ledger.request(uuid, word, comment="9") is after is Status.STOPPED
-        with pytest.raises(UsageError):
-            ledger.request(uuid, word, comment="10")
-        return
     back = ledger.request(uuid, other, comment="10")
     assert ledger.request(uuid, word, comment="9") is back
     assert ledger.get(uuid).status is back

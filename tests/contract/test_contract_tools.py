@@ -101,9 +101,9 @@ def test_wrong_arguments_of_any_kind_are_answered_and_never_raised(box, name):
                 assert result.error
 
 
-@pytest.mark.parametrize("name", TOOLS.entries)
+@pytest.mark.parametrize(
+    "name", sorted(TOOLS.entries.keys() - {"edit_file"})
+)  # it changes the file, so its second call fails
 def test_the_same_call_gives_the_same_text(box, name):
     box.run(name, VALID[name])
-    if name == "edit_file":
-        return  # it has changed the file
     assert box.run(name, VALID[name]).content == box.run(name, VALID[name]).content

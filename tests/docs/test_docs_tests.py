@@ -1,5 +1,6 @@
 """What tests/README.md and tests/fast.txt name is there, and what is there is named."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -71,3 +72,40 @@ def test_files_that_run_by_turns_are_there_and_three_turns_take_all_of_them(monk
     assert all(one < files for one in left)
     assert set.intersection(*left) == set()
     assert set.union(*(files - one for one in left)) == files
+
+
+RETURN = re.compile(r"(?m)^ +return(?: *#.*)?$")
+
+
+def early_returns(source):
+    """(line, name of the test) of each `return` without a value in a test; property tests (`@given`) may return, since
+    their examples cannot be left out beforehand."""
+    tests = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")]
+    for test in tests:
+        if not any("given" in ast.unparse(one) for one in test.decorator_list):
+            yield from ((line, test.name) for line in returns_of(test))
+
+
+def returns_of(function):
+    """The lines of the `return` statements of a function without those of functions in it."""
+    for child in ast.iter_child_nodes(function):
+        if isinstance(child, ast.Return):
+            yield child.lineno
+        elif not isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
+            yield from returns_of(child)
+
+
+def test_no_test_returns_early_in_a_branch():
+    """A case that a test cannot check is left out of its parameters."""
+    sources = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path, source in sorted(sources.items())
+        if RETURN.search(source)
+        for line, name in early_returns(source)
+    ] == []
+
+
+def test_an_early_return_is_found():
+    source = "@given(1)\ndef test_a():\n    return\n\ndef test_b():\n    def f():\n        return\n    if f():\n        return\n"
+    assert list(early_returns(source)) == [(9, "test_b")]

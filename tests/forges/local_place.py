@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import ClassVar
 
 from agent.forge.local.forge import LocalForge
 from agent.values import TaskKey
@@ -28,6 +29,10 @@ def local_settings(root, **changes):
 
 class LocalPlace:
     """People with an editor in the tracker's folder."""
+
+    lacks: ClassVar[dict[str, str]] = {
+        "addresses": "issues of the local tracker are files, without an address of the web"
+    }
 
     def __init__(self, root):
         self.tracker = root / "tracker"

@@ -304,18 +304,28 @@ def test_a_paused_task_stays_where_it_is_and_can_go_on(open_task, contexts, sql)
     assert open_task().column("status") == "running"
 
 
-@pytest.mark.parametrize(("word", "status", "outcome"), [("pause", "paused", "paused"), ("stop", "stopped", "stopped")])
-@pytest.mark.parametrize("reason", ["asked", "disk", "paused"])
-def test_what_a_person_asked_meanwhile_goes_before_what_a_task_waits_for(open_task, sql, reason, word, status, outcome):
+def paused_after(word, open_task, sql, reason):
+    """(row, time of the notification) of a task that begins to wait after a person has requested `word`."""
     task = open_task()
     sql(f"UPDATE tasks SET requested = '{word}'")
     until = clock.now() + timedelta(seconds=60)
-    assert task.paused(reason, "no room" if reason == "disk" else "", notify_at=until) == status
+    status = task.paused(reason, "no room" if reason == "disk" else "", notify_at=until)
     (row,) = sql("SELECT * FROM tasks")
-    assert (row["status"], row["outcome"], row["requested"]) == (status, outcome, None)
-    if word == "pause":
-        assert (row["completed_at"], row["tell_at"]) == (None, clock.stamp(until))
-        return
+    assert row["status"] == status
+    return row, clock.stamp(until)
+
+
+@pytest.mark.parametrize("reason", ["asked", "disk", "paused"])
+def test_a_pause_of_a_person_goes_before_what_a_task_waits_for(open_task, sql, reason):
+    row, until = paused_after("pause", open_task, sql, reason)
+    assert (row["status"], row["outcome"], row["requested"]) == ("paused", "paused", None)
+    assert (row["completed_at"], row["tell_at"]) == (None, until)
+
+
+@pytest.mark.parametrize("reason", ["asked", "disk", "paused"])
+def test_a_stop_of_a_person_goes_before_what_a_task_waits_for(open_task, sql, reason):
+    row, _ = paused_after("stop", open_task, sql, reason)
+    assert (row["status"], row["outcome"], row["requested"]) == ("stopped", "stopped", None)
     assert row["completed_at"] == row["tell_at"] <= clock.stamp()
     assert (row["error_code"], row["error_message"]) == (None, None)
     with pytest.raises(ContextError, match="has ended"):

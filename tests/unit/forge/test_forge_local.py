@@ -71,6 +71,13 @@ def test_the_registry_knows_it_and_a_dotted_path_works(root):
         FORGES.load("locall")
 
 
+def test_the_file_of_an_issue_is_no_address_at_which_a_task_is_looked_for(forge):
+    write(forge, 1)
+    address = forge.read_issue(key_of(forge, 1)).url
+    assert address.endswith("1.md")
+    assert forge.task_at(address) is None
+
+
 def test_it_is_built_from_config_yaml(root):
     (root / "config.yaml").write_text("local:\n  tracker: tracker\n  repos: {default: code}\n  done_label: ready\n")
     forge = LocalForge(config.load(root / "config.yaml", environ={}))

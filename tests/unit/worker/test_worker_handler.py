@@ -600,20 +600,28 @@ def asks(here_of, word, reply):
 ASK = says("openai", "", [call("ask_user", {"question": "Red or blue?"})])
 
 
-@pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(("word", "status"), [("stop", Status.STOPPED), ("pause", Status.PAUSED)])
-def test_a_task_that_waits_for_an_answer_does_what_was_asked_of_it_meanwhile(work, word, status):
+def waiting_after(word, work):
+    """(place, row) of a task that waits for an answer, and was requested to stop or pause meanwhile."""
     place = {}
     here, handler, task = work(asks(place, word, ASK))
     place["here"] = here
     assert handler.handle(task).end is End.ASKED
-    row = here.ledger.get(UUID % 1)
-    assert (row.status, row.outcome) == (status, str(status))
     assert "Red or blue?" in said(here)
-    if status is Status.PAUSED:
-        assert "coding agent paused" in label(here)
-        assert here.ledger.request(UUID % 1, "resume", waiting="asked") is Status.PAUSED
-        return
+    return here, here.ledger.get(UUID % 1)
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_task_that_waits_for_an_answer_is_paused_when_that_was_asked_meanwhile(work):
+    here, row = waiting_after("pause", work)
+    assert (row.status, row.outcome) == (Status.PAUSED, "paused")
+    assert "coding agent paused" in label(here)
+    assert here.ledger.request(UUID % 1, "resume", waiting="asked") is Status.PAUSED
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_task_that_waits_for_an_answer_is_stopped_when_that_was_asked_meanwhile(work):
+    here, row = waiting_after("stop", work)
+    assert (row.status, row.outcome) == (Status.STOPPED, "stopped")
     assert [one["status"] for one in here.named("task_ended")] == ["stopped"]
     assert send_pending_notifications(here.wiring) == [row.uuid]
     assert "coding agent stopped" in label(here)
@@ -634,9 +642,8 @@ def test_a_task_whose_folder_was_lost_while_it_waited_for_an_answer_asks_what_it
     assert "Which currency?" in said(here)
 
 
-@pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(("word", "status"), [("stop", Status.STOPPED), ("pause", Status.PAUSED)])
-def test_a_task_that_waits_to_be_published_does_what_was_asked_of_it_meanwhile(work, word, status):
+def unpublished_after(word, status, work):
+    """(place, task) of a task that waits to be published, and was requested to stop or pause meanwhile."""
     place = {}
     here, handler, task = work(WRITE, asks(place, word, FINISH))
     place["here"] = here
@@ -648,10 +655,19 @@ def test_a_task_that_waits_to_be_published_does_what_was_asked_of_it_meanwhile(w
     assert "It is tried again" not in said(here)
     assert send_pending_notifications(here.wiring) == [row.uuid]
     assert f"coding agent {status}" in label(here)
-    if status is Status.STOPPED:
-        assert "**Stopped, as asked.**" in said(here)
-        assert "pulls" not in said(here).split("**Stopped, as asked.**")[1]
-        return
+    return here, task
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_task_that_waits_to_be_published_is_stopped_when_that_was_asked_meanwhile(work):
+    here, _ = unpublished_after("stop", Status.STOPPED, work)
+    assert "**Stopped, as asked.**" in said(here)
+    assert "pulls" not in said(here).split("**Stopped, as asked.**")[1]
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_task_that_waits_to_be_published_is_paused_when_that_was_asked_meanwhile(work):
+    here, task = unpublished_after("pause", Status.PAUSED, work)
     (here.folder / "tracker" / "pulls").unlink()
     here.ledger.request(UUID % 1, "resume")
     attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
