@@ -39,11 +39,12 @@ Uuid = Annotated[str, typer.Argument(metavar="UUID", help="The task, or the begi
 @app.command()
 def run(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Poll once, run the queued tasks, and exit.")] = False,
     role: Annotated[
         Role,
         typer.Option(
-            metavar="ROLE", help="producer only polls and queues, worker only works off what is queued, both does both."
+            metavar="ROLE",
+            help="producer: only polls and queues tasks; worker: only runs queued tasks; both: does both.",
         ),
     ] = Role.both,
     metrics: Annotated[
@@ -137,7 +138,7 @@ def retry(
             metavar="N",
             min=-MOST_PRIORITY,
             max=MOST_PRIORITY,
-            help="Higher goes first; without it that of the task before.",
+            help="The priority; the higher number goes first. Without it, the priority of the earlier task.",
         ),
     ] = None,
 ) -> int:
@@ -212,10 +213,13 @@ def cleanup(
     days: Annotated[
         float | None, typer.Option(metavar="DAYS", help="Age in days; context_storage.cleanup_days by default.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     gone: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="A host that does not come back: what it worked on goes too. Repeatable."),
+        typer.Option(
+            metavar="HOST",
+            help="A host that does not come back: the tasks that it worked on are removed too. Repeatable.",
+        ),
     ] = None,
 ) -> int:
     """Remove closed tasks that are old enough (folders and rows), and repository mirrors and cached set-ups that were

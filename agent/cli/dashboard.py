@@ -25,12 +25,16 @@ def dashboard(
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="ADDRESS", help="Where to listen; one that other machines reach needs dashboard.token."
+            "--host",
+            metavar="ADDRESS",
+            help="The address to listen on; one that other machines reach needs dashboard.token.",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: a free one.")] = 8017,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port to listen on; 0: a free one.")
+    ] = 8017,
     actions: Annotated[
-        bool, typer.Option("--actions", help="With buttons that stop, pause, resume and retry tasks.")
+        bool, typer.Option("--actions", help="Show buttons that stop, pause, resume and retry tasks.")
     ] = False,
 ) -> int:
     """Show in a browser what runs, what waits and why, what each task did and what it cost; until Ctrl-C."""

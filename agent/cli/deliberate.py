@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 @app.command()
 def deliberate(
     context: typer.Context,
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="What is to be decided.")] = None,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The question to decide.")] = None,
     file: Annotated[
-        str | None, typer.Option("--file", metavar="F", help="Instead of PROMPT: a file that says it, such as a plan.")
+        str | None,
+        typer.Option(
+            "--file", metavar="F", help="Instead of PROMPT: a file with the question or text, such as a plan."
+        ),
     ] = None,
     diff: Annotated[
         str | None,
         typer.Option("--diff", metavar="RANGE", help="Instead of PROMPT: a change, as A..B, A...B or A (up to HEAD)."),
     ] = None,
     repo: Annotated[
-        str | None, typer.Option("--repo", metavar="DIR", help="The repository of --diff; the current folder.")
+        str | None,
+        typer.Option("--repo", metavar="DIR", help="The repository of --diff; the current folder by default."),
     ] = None,
     issue: Annotated[
         str | None,
@@ -50,7 +54,9 @@ def deliberate(
     ] = None,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Print what reviewers write as they write it; with --json one event a line."),
+        typer.Option(
+            "--stream", help="Print the answers of reviewers while they are written; with --json one event a line."
+        ),
     ] = False,
     rounds: Annotated[
         int | None,

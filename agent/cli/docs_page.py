@@ -95,9 +95,11 @@ there is plain text, and nothing but the answer on standard output.
 
 | exit code | meaning |
 |---|---|
-| 0 | done; also a drain, and a task that waits for an answer |
-| 1 | a task failed, also one of several |
+| 0 | done; also after a drain, and if a task waits for an answer |
+| 1 | at least one task failed |
 | 2 | wrong usage or configuration, or no task with this uuid |
-| 3 | server, sandbox or disk failed; a task is back in the queue for any reason; `doctor`: a check failed |
+| 3 | the server, the sandbox or the disk failed |
+| 3 | a task is queued again, for any reason |
+| 3 | `doctor`: a check failed |
 | 130 | interrupted |
 """

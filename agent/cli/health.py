@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 def doctor(
     context: typer.Context,
     forget: Annotated[
-        bool, typer.Option("--forget", help="First forget what refusals of the models' servers have taught.")
+        bool,
+        typer.Option(
+            "--forget", help="First forget the facts about model servers that were learnt from their refusals."
+        ),
     ] = False,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="First make rows again from all folders that have none, and queue issues that show that somebody has "
-            "them and of which the ledger knows no task.",
+            help="First restore rows from all folders that have none, and queue issues whose label says that a task "
+            "has them although the ledger has no such task.",
         ),
     ] = False,
 ) -> int:
@@ -62,7 +65,9 @@ def doctor(
 @app.command()
 def health(
     context: typer.Context,
-    live: Annotated[bool, typer.Option("--live", help="Only whether the daemon is there and goes round.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only check whether the daemon runs and its loop turns.")
+    ] = False,
 ) -> int:
     """Say whether the daemon of this base_dir and host is alive and starts tasks, or why not."""
     from agent.daemon.health import read_health

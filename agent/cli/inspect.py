@@ -33,10 +33,10 @@ def tasks(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="LIMIT", min=1, help="At most so many, the newest first.")
+        int | None, typer.Option("--limit", metavar="LIMIT", min=1, help="Maximum number of tasks, the newest first.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep looking: a live table, in a pipe a line for each change.")
+        bool, typer.Option("--watch", help="Follow the tasks: a live table; in a pipe a line for each change.")
     ] = False,
 ) -> int:
     """List the tasks, the newest first, with the reason why each task that does not run waits."""
@@ -135,11 +135,15 @@ def request(
     messages: Annotated[
         int | None,
         typer.Option(
-            "--messages", metavar="N", min=1, help="As it would be with assembler.working_memory_limit at this number."
+            "--messages",
+            metavar="N",
+            min=1,
+            help="Show the request as it would be with assembler.working_memory_limit at this number.",
         ),
     ] = None,
     no_summary: Annotated[
-        bool, typer.Option("--no-summary", help="As it would be without the summary of what was left out.")
+        bool,
+        typer.Option("--no-summary", help="Show the request as it would be without the summary of earlier messages."),
     ] = False,
 ) -> int:
     """Show the request that would be sent to the model next, and why: layers, tokens, limit, window; nothing is

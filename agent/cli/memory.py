@@ -32,7 +32,8 @@ SHOWN = 120
 
 RecordId = Annotated[str, typer.Argument(metavar="ID", help="The id of a record, as `memory list` shows it.")]
 Actor = Annotated[
-    str | None, typer.Option("--actor", metavar="ACTOR", help="Whose memory; `memory status` lists the actors.")
+    str | None,
+    typer.Option("--actor", metavar="ACTOR", help="The owner of the memory; `memory status` lists the actors."),
 ]
 
 
@@ -152,12 +153,12 @@ def _actors(store: MemoryStore) -> dict[str, int]:
 @memory.command()
 def search(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(metavar="Q", help="What is looked for.")],
+    query: Annotated[str, typer.Argument(metavar="Q", help="The text to search for.")],
     namespace: Annotated[
         str, typer.Option("--namespace", metavar="NS", help="Only records below this prefix, like /facts/.")
     ] = "/",
     actor: Actor = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, max=1000, help="At most so many of each.")] = 10,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, max=1000, help="Maximum number of each.")] = 10,
 ) -> int:
     """Search records by relevance; with --actor also the actor's events, and files that similar changes touched."""
     state: CliState = context.obj
@@ -215,9 +216,9 @@ def list_records(
     strategy: Annotated[
         str | None, typer.Option("--strategy", metavar="STRATEGY", help="Only records of this strategy.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of records.")] = 100,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="ID", help="Those behind this one, for the next page.")
+        str | None, typer.Option("--after", metavar="ID", help="Only records after this one, for the next page.")
     ] = None,
 ) -> int:
     """List the records of long-term memory, the oldest first."""
@@ -355,7 +356,7 @@ def promote(
     trust: Annotated[
         int | None, typer.Option("--trust", metavar="N", min=0, max=3, help="Its trust from now on, 0 to 3.")
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the log.")] = "",
 ) -> int:
     """Make a memory record that is quarantined, or is no longer valid, active again."""
     state: CliState = context.obj
@@ -394,16 +395,22 @@ def forget(
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="UUID", help="All of this task; the beginning of its uuid is enough."),
+        typer.Option(
+            "--session",
+            metavar="UUID",
+            help="All events and records of this task; the beginning of its uuid is enough.",
+        ),
     ] = None,
     actor: Actor = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", metavar="NS", help="All records below this prefix.")
     ] = None,
     match: Annotated[
-        str | None, typer.Option("--match", metavar="TEXT", help="All in which this text occurs, in any case.")
+        str | None, typer.Option("--match", metavar="TEXT", help="All that contain this text, in upper or lower case.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Forget it for good; without this nothing is changed.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove them for good; without this option nothing is changed.")
+    ] = False,
 ) -> int:
     """Forget the selected events and records of long-term memory, and the records made only from them; without --yes
     only list what would be forgotten."""
@@ -496,7 +503,8 @@ def rebuild(context: typer.Context) -> int:
 def export(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to; without it a new file in base_dir/memory/.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="The file to write; without it a new file in base_dir/memory/."),
     ] = None,
 ) -> int:
     """Write every event and record of long-term memory as a line of JSON. `forget` removes forgotten texts only from

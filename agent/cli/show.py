@@ -50,11 +50,14 @@ def show(
     uuid: Uuid,
     full: Annotated[bool, typer.Option("--full", help="Every record of the task, not only the last turns.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep looking until the task has ended; in a pipe a line for each change.")
+        bool,
+        typer.Option("--watch", help="Follow the task until it has ended; in a pipe print a line for each change."),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write all of it as one page to FILE instead, without the log."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write the whole task, without the log, as one HTML page to FILE instead."
+        ),
     ] = None,
 ) -> int:
     """Show the result of one task: its state and what can be done next, then its turns with their tool calls."""

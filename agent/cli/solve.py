@@ -213,10 +213,10 @@ def replay(context: typer.Context, uuid: Uuid) -> int:
 def demo(
     context: typer.Context,
     folder: Annotated[
-        str | None, typer.Argument(metavar="DIR", help="A new folder for it; a temporary one by default.")
+        str | None, typer.Argument(metavar="DIR", help="A new folder for the demo; a temporary one by default.")
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the temporary folder; one that you name always stays.")
+        bool, typer.Option("--keep", help="Keep the temporary folder; a folder that you name is always kept.")
     ] = False,
 ) -> int:
     """Show the program at work on a small repository with a real bug; needs no configuration and no model."""

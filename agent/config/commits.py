@@ -79,8 +79,8 @@ class Branch(Section):
 
     prefix: Prefix = Field(
         default=DEFAULT_PREFIX,
-        description="Beginning of every branch that is pushed; no other is ever pushed to. Take one that no person's "
-        "branch begins with.",
+        description="Beginning of the name of every branch that the program pushes to. No branch of a person should "
+        "begin with it.",
     )
 
 
@@ -92,14 +92,17 @@ class Commit(Section):
         description="Author and committer of every commit; empty: the account's name and no-reply address at the host, "
         f"`{NAME} <{EMAIL}>` for a local tracker.",
     )
-    sign_off: bool = Field(default=False, description="Whether each commit says `Signed-off-by` its author (DCO).")
+    sign_off: bool = Field(
+        default=False, description="Whether each commit has a line `Signed-off-by` with its author (DCO)."
+    )
     template: Template | None = Field(
         default=None,
         description="Jinja template of the commit message (title, issue, key, number, uuid); empty: the program's own.",
     )
     signing_key: RootPath | None = Field(
         default=None,
-        description="File of a private key without passphrase (OpenSSH or PGP) git signs commits by; empty: none.",
+        description="File of a private key without passphrase (OpenSSH or PGP) with which git signs commits; empty: "
+        "none.",
     )
     signing: Literal["key", "github"] = Field(
         default="key",

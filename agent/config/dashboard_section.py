@@ -30,13 +30,13 @@ class Dashboard(Section):
     )
     hosts: tuple[Text, ...] = Field(
         default=(),
-        description="Names under which people reach the page, such as `agent.example.org` behind a proxy; a request "
+        description="Host names by which people open the page, such as `agent.example.org` behind a proxy; a request "
         "for any other name is refused.",
     )
     peers: dict[Text, Url] = Field(
         default={},
-        description="Pages of other hosts with the same ledger and the same token, as `{hostname: address}`: there the "
-        "conversations are read that lie on those hosts.",
+        description="Pages of other hosts with the same ledger and the same token, as `{hostname: address}`. "
+        "Conversations on those hosts are read from these pages.",
     )
 
     @field_validator("peers")

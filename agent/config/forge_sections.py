@@ -32,11 +32,13 @@ class Labels(Section):
     bot_label: Text = Field(
         default="coding agent", description="A person sets this label to give the issue to the agent."
     )
-    processing_label: Text = Field(default="coding agent processing", description="The agent works on it.")
-    done_label: Text = Field(default="coding agent done", description="The agent has finished.")
-    paused_label: Text = Field(default="coding agent paused", description="The agent waits, mostly for an answer.")
-    stopped_label: Text = Field(default="coding agent stopped", description="Somebody stopped the agent.")
-    failed_label: Text = Field(default="coding agent failed", description="The agent could not do it.")
+    processing_label: Text = Field(default="coding agent processing", description="The task is queued or running.")
+    done_label: Text = Field(default="coding agent done", description="The task has finished.")
+    paused_label: Text = Field(
+        default="coding agent paused", description="The task waits for an answer, or a person has paused it."
+    )
+    stopped_label: Text = Field(default="coding agent stopped", description="A person has stopped the task.")
+    failed_label: Text = Field(default="coding agent failed", description="The task has failed.")
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Labels:
@@ -64,19 +66,21 @@ class Labels(Section):
 class Start(Section):
     """The acts that ask for a task, when a person with permission does them."""
 
-    label: bool = Field(default=True, description="The label of bot_label.")
+    label: bool = Field(default=True, description="The label `bot_label` starts a task.")
     assignee: bool = Field(
         default=True,
-        description="An assignment to the account, by somebody else than itself; after the end of a task, a new one.",
+        description="An assignment to the account by somebody else starts a task; after the end of a task only a new "
+        "assignment does.",
     )
     mention: bool = Field(
         default=False,
-        description="A mention of the account, or /makimono and a text, on an open issue or pull request without a "
-        "task. Costs requests at each poll (docs/forges.md, What it asks of the host).",
+        description="A mention of the account, or /makimono and a text, starts a task on an open issue or pull request "
+        "without one. Costs requests at each poll (docs/forges.md, What it asks of the host).",
     )
     review: bool = Field(
         default=True,
-        description="Requested changes in a review of the task's pull request, by a person who asked for the task.",
+        description="A review of a task's pull request that requests changes, by a person who asked for the task, "
+        "starts a task that goes on from it.",
     )
 
     @model_validator(mode="after")
@@ -110,7 +114,7 @@ class Host(Section):
         description="Account of the agent, used by no person (docs/forges.md, Your own token); empty: the token's.",
     )
     allowed_users: tuple[Text, ...] = Field(
-        default=(), description="Who may give work; empty: everybody who may write to the project."
+        default=(), description="People who may request work; empty: everybody who may write to the project."
     )
 
     start: Start = Field(

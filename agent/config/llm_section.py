@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.values import Usage
 
 TOOL_CALLS = ("auto", "native", "text")
-SILENCE = "Seconds without a byte after which a call is given up."
+SILENCE = "Seconds without a byte of the answer after which a request is given up."
 SLOW_START = 600
 """Seconds for which a self-hosted server may send nothing.
 
@@ -29,9 +29,11 @@ prompt, and a client that disconnects makes it start again."""
 class Price(Section):
     """Prices per million tokens, in the currency `llm.currency`."""
 
-    input: Number = Field(ge=0, description="Per million prompt tokens.")
-    cached: Number | None = Field(default=None, ge=0, description="Per million cached prompt tokens; empty: as input.")
-    output: Number = Field(ge=0, description="Per million completion tokens.")
+    input: Number = Field(ge=0, description="Price of a million prompt tokens.")
+    cached: Number | None = Field(
+        default=None, ge=0, description="Price of a million cached prompt tokens; empty: that of `input`."
+    )
+    output: Number = Field(ge=0, description="Price of a million completion tokens.")
 
     def cost(self, usage: Usage) -> float:
         """The cost of the tokens in `usage`; cached tokens have their own price if one is configured."""
@@ -50,8 +52,8 @@ class Provider(Section):
     context_length: Whole | None = Field(
         default=None,
         ge=1,
-        description="Window of the model in tokens; empty: known for models of vendors, else what the server tells,"
-        " DEFAULT_MAX_TOKENS or 4096.",
+        description="Window of the model in tokens; empty: the known window of a vendor's model, else the window that "
+        "the server reports, DEFAULT_MAX_TOKENS or 4096.",
     )
     max_output_tokens: Whole | None = Field(
         default=None, ge=1, description="Most tokens of one answer; empty: 8192, at most a quarter of the window."
@@ -60,29 +62,31 @@ class Provider(Section):
     api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
     api_key_header: Header | None = Field(
         default=None,
-        description="Header that carries `api_key`; empty: what the server wants (`Authorization: Bearer`,"
-        " `x-api-key`, `api-key`).",
+        description="Header that carries `api_key`; empty: the usual one of the server (`Authorization: Bearer`, "
+        "`x-api-key`, `api-key`).",
     )
     headers: dict[Header, Secret] = Field(
         default={},
-        description="More headers of each request; their values are secrets, best as ${NAME}. One that the program"
-        " sends too is replaced.",
+        description="More headers of each request. Their values are secrets, best as ${NAME}. They replace headers of "
+        "the program with the same name.",
     )
     dialect: Annotated[Text, OneOf(DIALECTS)] | None = Field(
         default=None,
-        description="What kind of server it is, where the program does not recognise it; empty: by its address and by"
-        " what it says of itself (docs/wire.md).",
+        description="Kind of the server; empty: the program recognises it by its address and its answers "
+        "(docs/wire.md).",
     )
     tool_calls: Annotated[Text, OneOf(TOOL_CALLS)] = Field(
         default="auto",
-        description="How the model calls tools. native: by the server's tool calls. text: in its text, for models"
-        " without. auto: native, and text once the server says that it has none.",
+        description="How the model calls tools. native: by the server's tool calls. text: in its text, for models "
+        "without tool calls. auto: native, and text once the server has refused tools.",
     )
     images: Annotated[Text, OneOf(("auto", "never"))] = Field(
         default="auto",
         description="Pictures of issues and comments: `auto` sends them until the server refuses, `never` does not.",
     )
-    timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
+    timeout: Number = Field(
+        default=1800, gt=0, description="Seconds that one request may take until the end of its answer."
+    )
     idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
     price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")
 
@@ -143,7 +147,9 @@ class Replay(Section):
     """A provider without a server: it reads answers from a recorded messages.jsonl."""
 
     messages: RootPath | None = Field(default=None, description="messages.jsonl with the answers to repeat.")
-    model: Text = Field(default="replay", description="Name that the records carry; also chooses the token counter.")
+    model: Text = Field(
+        default="replay", description="Name of the model in the records; it also chooses the token counter."
+    )
     context_length: Whole | None = Field(default=None, ge=1, description="Window in tokens; empty: known for `replay`.")
     max_output_tokens: Whole | None = Field(
         default=None, ge=1, description="Most tokens of one answer; empty: no limit."

@@ -59,42 +59,43 @@ class LongTermMemory(Section):
     )
     actor: Text = Field(
         default="{instance}/{owner}/{repo}",
-        description="Whose memory a task uses; {instance}, {owner} and {repo} are those of its repository. A fixed "
-        "word is one memory for everything, which private repositories then share.",
+        description="Owner of the memory that a task uses; {instance}, {owner} and {repo} are those of its repository. "
+        "With a fixed word all repositories share one memory, private ones too.",
     )
     namespaces: Namespaces = Field(
         default=NAMESPACES,
-        description="Where records are looked for, and how: at most top_k of a relevance (0 to 1) of at least "
-        "relevance_score. A namespace that is given replaces the default for it; the others stay.",
+        description="Namespaces that are searched, each for at most top_k records with a relevance (0 to 1) of at "
+        "least relevance_score. A namespace that is given replaces its default; the others stay.",
     )
     max_tokens: Whole = Field(
         default=2000,
         ge=1,
-        description="Most tokens of all records that one retrieval gives, beside the window's share.",
+        description="Maximum tokens of all records of one retrieval; the share of the window for memory is a second "
+        "limit.",
     )
     extraction: Extraction = Field(
         default_factory=Extraction, description="What a model makes of a task when it has ended."
     )
     pinned: Text | None = Field(
         default="PINNED.md",
-        description="File in a repository whose rules are recalled in each of its tasks, as it is in the base commit; "
+        description="File in the root of a repository with rules for each of its tasks, read from the base commit; "
         "empty: none.",
     )
     embeddings: Annotated[Text, OneOf(("none",), dotted=True)] = Field(
         default="none",
-        description="Plug-in that turns texts into vectors, whose similarity is added to that of the words; none: only "
+        description="Plug-in that turns texts into vectors; their similarity is added to that of the words. none: only "
         "words count.",
     )
     cap: Whole = Field(
         default=5000,
         ge=1,
-        description="Most active records below the first two parts of a namespace; beyond it the one of least worth "
-        "becomes invalid.",
+        description="Maximum number of active records below the first two parts of a namespace; above it the least "
+        "useful record becomes invalid.",
     )
     half_life_days: dict[Text, Annotated[Number, Field(gt=0), Allowed("a number above 0")]] = Field(
         default={"episodes": 90, "summaries": 30},
-        description="Days after which an unused record of a strategy ranks half as high, at least half in all; a "
-        "strategy that is not named does not age.",
+        description="For each strategy, the days after which the rank of an unused record is halved; it never falls "
+        "below one half. Records of a strategy that is not named do not age.",
     )
 
     @field_validator("actor")

@@ -54,8 +54,8 @@ class McpServer(Section):
 
     command: Annotated[Text, BeforeValidator(_argument)] | None = Field(
         default=None,
-        description="Program of a server that speaks over stdin and stdout, no shell line; it runs in the sandbox of "
-        "the task.",
+        description="Program of a server that uses stdin and stdout; not a shell line. It runs in the sandbox of the "
+        "task.",
     )
     args: tuple[Argument, ...] = Field(default=(), description="Arguments of `command`; other users may see them.")
     env: dict[Variable, Secret] = Field(

@@ -35,14 +35,15 @@ class Policy(Section):
 
     refuse: tuple[Pattern, ...] = Field(
         default=(),
-        description="Files that only a person changes, beside those that the program knows: a change with one is not "
-        "pushed, and the model hears why. A name or pattern without `/` counts in every folder, any other from the "
-        "root; a folder counts with all that is in it; case does not count.",
+        description="Files that only a person may change, beside those that the program knows. A change with one is "
+        "not pushed, and the model gets the reason. A name or pattern without `/` counts in every folder, "
+        "any other from the root. A folder counts with all files in it. Upper and lower case count as "
+        "equal.",
     )
     look: tuple[Pattern, ...] = Field(
         default=(),
         description="Files that a person must look at: a change with one is pushed, and the pull request names it. A "
-        "file that the program would refuse is then only shown. Still refused are those of `policy.refuse`, paths that "
-        "git takes for `.git`, and paths that are unsafe. One refused file holds the whole change back: nothing of it "
-        "is pushed.",
+        "file that the program would refuse is then only shown. Files of `policy.refuse`, paths that git "
+        "takes for `.git`, and unsafe paths are still refused. One refused file keeps the whole change "
+        "from being pushed.",
     )

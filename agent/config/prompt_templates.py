@@ -27,7 +27,9 @@ class Prompts(Section):
         default=None, description="SHA-256 in hex of the document at `url`; another one is refused."
     )
     allow_unpinned: bool = Field(
-        default=False, description="Take what `url` has without `sha256`: who serves it then words every text."
+        default=False,
+        description="Accept any document at `url`, without `sha256`. The server of that address then "
+        "decides every text to models and people.",
     )
     ttl_seconds: Number = Field(
         default=300,

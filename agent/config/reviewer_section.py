@@ -93,8 +93,8 @@ class Consensus(Section):
     )
     summaries: bool = Field(
         default=False,
-        description="Shorten what reviewers said by requests to their models where it does not fit; off, and where a "
-        "request fails: by its first sentences.",
+        description="Shorten statements of reviewers that do not fit by requests to their models. Off, or if a request "
+        "fails: their first sentences are taken.",
     )
     log_reductions: bool = Field(
         default=False,

@@ -118,14 +118,12 @@ class ContextStorage(Section):
 class Assembler(Section):
     """Settings for the assembly of a request."""
 
-    system_prompt: Text | None = Field(
-        default=None, description="System prompt; empty: the one that comes with the program."
-    )
+    system_prompt: Text | None = Field(default=None, description="System prompt; empty: the program's own.")
     working_memory_limit: Whole | None = Field(
         default=None,
         ge=1,
-        description="Most messages of the conversation in a request, newest first, whole groups; comments of people "
-        "before them stay. Empty: all that fit.",
+        description="Maximum number of messages of the conversation in a request: the newest, in whole groups. Earlier "
+        "comments of people stay. Empty: all that fit.",
     )
     memory: tuple[Text, ...] = Field(
         default=(),
@@ -136,7 +134,8 @@ class Assembler(Section):
         default=5,
         ge=1,
         le=20,
-        description="Most memories of all these layers together in a briefing; memory.namespaces limits memory.db.",
+        description="Maximum number of memories in a briefing from all plug-ins of `assembler.memory` together; "
+        "memory.namespaces limits memory.db.",
     )
     max_tokens: Whole | None = Field(
         default=None, ge=1000, description="Most tokens of one request, below the model's window; empty: the window."
@@ -155,32 +154,33 @@ class Scheduling(Section):
     interval: Number = Field(
         default=60,
         gt=0,
-        description="Seconds between two polls of a place where things happen. A running task looks for comments that "
-        "often too, where that is more often than by itself (every 20 s).",
+        description="Seconds between two polls of a host with recent changes. A running task looks for comments every "
+        "20 s, or at this interval if it is shorter.",
     )
     idle_interval: Number = Field(
         default=300,
         gt=0,
-        description="Seconds between two polls of a host in which nothing happens, at most; a folder is not idle.",
+        description="Maximum number of seconds between two polls of a host without changes. A tracker in a folder is "
+        "always polled at `interval`.",
     )
-    max_workers: Whole = Field(default=4, ge=1, description="Tasks at a time.")
+    max_workers: Whole = Field(default=4, ge=1, description="Maximum number of tasks that run at a time.")
     priorities: dict[Text, Priority] = Field(
         default={},
-        description="Labels of issues and the priority that each gives to the task, as `{'priority: high': 10}`. "
-        "Higher goes first; without such a label it is 0, with several the highest counts. Upper and lower case are "
-        "the same.",
+        description="Labels of issues and the priority that each gives to the task, as `{'priority: high': 10}`. The "
+        "higher number goes first; without such a label it is 0, and of several the highest counts. Upper "
+        "and lower case count as equal.",
     )
     min_free: Size | None = Field(
         default=256 << 20,
-        description="Free space on the disk of base_dir below which no task is started, and of those that run the one "
-        "that grew most ends; empty: every task may start, and one ends when 16M are left.",
+        description="Free space on the disk of base_dir below which no task is started, and the running task whose "
+        "folder grew most is ended. Empty: every task may start, and one is ended when 16M are left.",
     )
     drain_seconds: Number = Field(
         default=240,
         gt=0,
-        description="Seconds that a daemon waits after a signal to stop for what is under way: an answer of a model, "
-        "or the publishing of finished work (commit, checks, push, pull request). What takes longer is given up, and "
-        "its task goes back to the queue.",
+        description="Seconds that a daemon waits after a signal to stop for an answer of a model, or for the "
+        "publication of finished work (commit, checks, push, pull request). If that takes longer, it is "
+        "given up, and the task is queued again.",
     )
 
 
@@ -200,7 +200,7 @@ class Limits(Section):
     """Limits that end a task, independent of the model."""
 
     turns: Whole | None = Field(
-        default=200, ge=1, description="Most turns (answers of the model) of one task; empty: no limit."
+        default=200, ge=1, description="Maximum number of turns (answers of the model) of one task; empty: no limit."
     )
     tokens: Whole | None = Field(
         default=None,
@@ -214,15 +214,15 @@ class Limits(Section):
     wall_seconds: Number | None = Field(
         default=7200,
         gt=0,
-        description="Longest time of one run in seconds, a command or an answer under way included; the check and the"
-        " publication of finished work do not count; empty: no limit.",
+        description="Maximum time of one run in seconds. It also ends a running command or answer. The check and the "
+        "publication of finished work do not count. Empty: no limit.",
     )
     fix_rounds: Whole = Field(
         default=2,
         ge=0,
         le=20,
-        description="How often a finished task goes back to the model with what keeps it from being ready: a red "
-        "check, a finding, a refusal of the repository.",
+        description="How often finished work goes back to the model with the reason why it is not ready: a red check, "
+        "a finding, or a refusal of the repository.",
     )
     memory: Memory | None = Field(
         default="70%",
@@ -253,8 +253,8 @@ class Ci(Section):
         default=2,
         ge=0,
         le=20,
-        description="How often a task goes on because CI of its pull request is red, on a commit that the task has "
-        "pushed and with jobs that are not red without it; 0: CI is not read.",
+        description="How often a task goes on because CI of its pull request is red. Only commits that the task has "
+        "pushed count, and only jobs that are not red on the base commit. 0: CI is not read.",
     )
 
 
@@ -289,12 +289,13 @@ class Workspace(Section):
     )
     lfs_limit: Size | None = Field(
         default=1 << 30,
-        description="Bytes of Git LFS content that a new work tree gets; what is more stays a pointer. Empty: none.",
+        description="Maximum bytes of Git LFS content that a new work tree gets; further files stay pointers. Empty: "
+        "no content.",
     )
     keep: Literal["failed", "always", "never"] = Field(
         default="failed",
-        description="Which ended tasks keep their work tree and home: those that did not complete, all, or none. What "
-        "was not pushed is kept whatever this says.",
+        description="Which ended tasks keep their work tree and home: those that did not complete, all, or none. Work "
+        "that was not pushed is always kept.",
     )
 
 
@@ -303,8 +304,8 @@ class Verify(Section):
 
     command: Text | None = Field(
         default=None,
-        description="Shell command that must end with 0 before work is shown as ready; empty: none. It runs on a clean "
-        "check-out of the commit, with what `workspace.setup` left.",
+        description="Shell command that must end with exit code 0 before a pull request is ready; empty: none. It runs "
+        "on a clean check-out of the commit, with the files that `workspace.setup` left.",
     )
     timeout: Number = Field(default=600, gt=0, description="Seconds that the command may take.")
 
@@ -336,12 +337,13 @@ class Sandbox(Section):
 
     kind: Annotated[Text, OneOf(("auto", "bubblewrap", "none"), dotted=True)] = Field(
         default="auto",
-        description="How commands are isolated; auto: bubblewrap, else commands are refused; none: not at all.",
+        description="How commands are isolated. auto: by bubblewrap; without it commands are refused. none: not at "
+        "all.",
     )
     read_only: tuple[RootPath, ...] = Field(default=(), description="More paths of the host that commands may read.")
     seccomp: bool = Field(
         default=True,
-        description="Refuse system calls that reach past the sandbox (keys, AF_VSOCK, io_uring, ptrace, ...).",
+        description="Refuse system calls that can reach beyond the sandbox (keys, AF_VSOCK, io_uring, ptrace, ...).",
     )
     allow: tuple[Annotated[Text, OneOf(("ptrace", "perf", "io_uring", "userfaultfd"))], ...] = Field(
         default=(),
@@ -376,7 +378,7 @@ class TaskQueue(Section):
     home_seconds: Number = Field(
         default=120,
         ge=0,
-        description="Seconds for which hosts that share a ledger leave a waiting task to the one that has its "
+        description="Seconds for which hosts with a shared ledger leave a waiting task to the host that has its "
         "conversation; 0: not at all.",
     )
 

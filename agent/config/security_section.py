@@ -13,6 +13,6 @@ class Security(Section):
     block: bool = Field(
         default=False,
         description="Start no task on an issue with a text that matches a rule of high risk (docs/security.md, Rules), "
-        "and keep later comments of that kind from the model. Off: matches are only counted, since such words may be "
-        "meant.",
+        "and keep later comments of that kind from the model. Off: matches are only counted, since such "
+        "words may be legitimate.",
     )

@@ -118,7 +118,7 @@ class Settings(Section):
     )
     local: forge_sections.Local = Field(default_factory=forge_sections.Local, description="The local tracker.")
     scheduling: sections.Scheduling = Field(
-        default_factory=sections.Scheduling, description="How often to look, and how much at a time."
+        default_factory=sections.Scheduling, description="How often hosts are polled, and how many tasks run at a time."
     )
     observe: observe_section.Observe = Field(
         default_factory=observe_section.Observe, description="Where traces of tasks are sent."
@@ -135,14 +135,14 @@ class Settings(Section):
     workspace: sections.Workspace = Field(
         default_factory=sections.Workspace, description="How a work tree is made ready."
     )
-    branch: commits.Branch = Field(
-        default_factory=commits.Branch, description="What the branches of this program are called."
-    )
+    branch: commits.Branch = Field(default_factory=commits.Branch, description="How branches of the program are named.")
     commit: commits.Commit = Field(default_factory=commits.Commit, description="How commits are written and signed.")
     policy: path_policy.Policy = Field(
         default_factory=path_policy.Policy, description="Which files of a change a person must change, or look at."
     )
-    verify: sections.Verify = Field(default_factory=sections.Verify, description="What a machine can check.")
+    verify: sections.Verify = Field(
+        default_factory=sections.Verify, description="The automatic check of finished work."
+    )
     sandbox: sections.Sandbox = Field(default_factory=sections.Sandbox, description="Where commands run.")
     taskqueue: sections.TaskQueue = Field(default_factory=sections.TaskQueue, description="Ledger and broker.")
     context_inheritance: sections.ContextInheritance = Field(
@@ -159,11 +159,11 @@ class Settings(Section):
         default={}, description="Servers of the Model Context Protocol, by name; the model gets their tools."
     )
     security: security_section.Security = Field(
-        default_factory=security_section.Security, description="How texts from outside are judged."
+        default_factory=security_section.Security, description="How texts from outside are treated."
     )
     prompts: prompt_templates.Prompts = Field(
         default_factory=prompt_templates.Prompts,
-        description="Templates of people that take the place of the program's own.",
+        description="Templates of your own that replace the program's.",
     )
     dashboard: dashboard_section.Dashboard = Field(
         default_factory=dashboard_section.Dashboard, description="The page of the command `dashboard`."
