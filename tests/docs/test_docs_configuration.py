@@ -4,7 +4,10 @@ import ast
 import re
 from pathlib import Path
 
-from agent.config import Settings, key_tree, load, reference
+import pytest
+import yaml
+
+from agent.config import Settings, key_tree, load, reference, repository_keys, settings_of
 from agent.observe import events, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,3 +91,31 @@ def test_only_this_room_reads_the_environment():
         if path.parent.name != "config" and re.search(rb"environ|getenv", path.read_bytes()):
             names = {node.attr for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Attribute)}
             assert not names & {"environ", "environb", "getenv"}, f"{path} reads the environment"
+
+
+def examples():
+    """(page, text) of each example in YAML; tests/docs/test_docs_servers.py has those of servers.md, which are parts."""
+    for path in sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")}):
+        if path.name != "servers.md":
+            for block in re.findall(r"(?ms)^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8")):
+                yield path.relative_to(ROOT).as_posix(), block
+
+
+EXAMPLES = list(examples())
+OF_KUBERNETES = "livenessProbe:"
+OF_A_REPOSITORY = "instructions:"
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), [one for one in EXAMPLES if OF_KUBERNETES not in one[1] and OF_A_REPOSITORY not in one[1]]
+)
+def test_every_configuration_on_a_page_is_valid(monkeypatch, page, block):
+    for name in {"GITHUB_TOKEN", "GITLAB_TOKEN", "FORGEJO_TOKEN", *re.findall(r"\$\{(\w+)\}", block)}:
+        monkeypatch.setenv(name, "0123456789abcdef")
+    assert settings_of(yaml.safe_load(block))
+
+
+def test_every_file_of_a_repository_on_a_page_is_valid():
+    (block,) = [block for _, block in EXAMPLES if OF_A_REPOSITORY in block]
+    found = repository_keys.parse_file(block.encode(), ("verify", "base", "instructions"))
+    assert found.model_fields_set == set(yaml.safe_load(block))

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = ("README.md", "ARCHITECTURE.md", "AGENTS.md")
 MEASURED = {"docs/bench.md"}
 """Made by `scripts/bench` from a measurement on the machine of a release."""
-MADE = {Path(name).name for name in write_docs.PAGES}
+MADE = {Path(name).name for name in write_docs.PAGES} | {"bench.md"}
 
 
 def text(name):
@@ -113,8 +113,8 @@ def test_entries_of_the_changelog_have_at_most_two_sentences():
 
 def test_lines_of_pages_are_short():
     """A row of a table has at most 140 columns, also in made pages: a long cell belongs into a list.  Other lines have
-    at most 120, but for examples between ``` and made pages.  bench.md is made on the machine of a release."""
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "bench.md"]
+    at most 120, but for examples between ``` and made pages."""
+    pages = (ROOT / "docs").rglob("*.md")
     long = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in [*pages, *(ROOT / name for name in TOP), ROOT / "tests" / "README.md"]
@@ -130,3 +130,8 @@ def numbered(path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         is_example ^= line.startswith("```")
         yield number, line, not (is_example or line.startswith(("|", "    ")))
+
+
+def test_no_entry_of_the_changelog_is_there_twice():
+    begins = re.findall(r"(?m)^- (.{60})", text("CHANGELOG.md"))
+    assert sorted(begins) == sorted(set(begins))
