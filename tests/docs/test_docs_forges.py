@@ -44,5 +44,5 @@ def test_the_page_on_limits_has_the_totals_of_the_table_of_requests():
     totals = {row[0].strip(): [cell.strip() for cell in row[1:3]] for row in rows if "in all" in row[0]}
     further, first = totals["in all, each further task"], totals["in all, the first task"]
     short = (ROOT / "docs" / "forges_limits.md").read_text(encoding="utf-8")
-    said = [f"{one} ({other} for the first one)" for one, other in zip(further, first, strict=True)]
+    said = [f"{one} requests ({other} for the first task)" for one, other in zip(further, first, strict=True)]
     assert f"| a task of three turns | {said[0]} | {said[1]} |" in short
