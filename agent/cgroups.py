@@ -36,7 +36,7 @@ hierarchy is not used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
+class CgroupParent:
     """A folder in which this process can make cgroups; `memory` is True if these cgroups can have a memory limit."""
 
     folder: Path
@@ -52,10 +52,10 @@ class GroupPlaces:
     limit.
     """
 
-    kill: Parent | None = None
-    memory: Parent | None = None
+    kill: CgroupParent | None = None
+    memory: CgroupParent | None = None
 
-    def all(self) -> list[Parent]:
+    def all(self) -> list[CgroupParent]:
         """The folders in `kill` and in `memory` as a list, with one entry if both are the same folder."""
         return [one for one in dict.fromkeys((self.kill, self.memory)) if one is not None]
 
@@ -71,7 +71,7 @@ class GroupPlaces:
 def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
     """Where this process can make cgroups. `find` only looks for the places of cgroups and makes no group."""
     own = _own(proc)
-    found: dict[str, Parent] = {}
+    found: dict[str, CgroupParent] = {}
     for controllers, mounted in _mounts(proc):
         if controllers is None:  # the line in /proc/self/cgroup for v2 has no list of controllers
             for parent in _v2(mounted, own.get("")):
@@ -82,7 +82,7 @@ def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
             for name in set(controllers).intersection(V1_KILL):
                 folder = _beneath(mounted, own.get(name))
                 if folder is not None and _is_ours(folder):
-                    found[name] = Parent(folder, 1, memory="memory" in controllers)
+                    found[name] = CgroupParent(folder, 1, memory="memory" in controllers)
     kill = next((found[name] for name in ("v2 memory", "v2", *V1_KILL) if name in found), None)
     return GroupPlaces(kill, found.get("v2 memory") or found.get("memory"))
 
@@ -188,7 +188,7 @@ def machine_memory(proc: Path = Path("/proc/self")) -> int:
 # --- one group -----------------------------------------------------------------------------------------------
 
 
-def _join(parent: Parent, name: str, memory: int | None) -> bool:
+def _join(parent: CgroupParent, name: str, memory: int | None) -> bool:
     group = parent.folder / name
     for _ in range(TRIES):
         try:
@@ -206,7 +206,7 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
     return False
 
 
-def _hold(parent: Parent, group: Path, memory: int) -> None:
+def _hold(parent: CgroupParent, group: Path, memory: int) -> None:
     """Set the memory limit of the cgroup; if that fails, the group can still be used to kill its processes."""
     with suppress(PermissionError, OSError):
         if parent.version == 1:
@@ -279,7 +279,7 @@ def _beneath(mounted: Mount, own: str | None) -> Path | None:
     return Path(mounted.place) / own[len(root) :].lstrip("/")
 
 
-def _v2(mounted: Mount, own: str | None) -> Iterator[Parent]:
+def _v2(mounted: Mount, own: str | None) -> Iterator[CgroupParent]:
     """The places for new cgroups in the v2 hierarchy: the cgroup of this process, and its parent group if that is
     delegated.
 
@@ -288,9 +288,9 @@ def _v2(mounted: Mount, own: str | None) -> Iterator[Parent]:
     """
     folder = _beneath(mounted, own)
     if folder is not None and _is_ours(folder):
-        yield Parent(folder, 2, _holds_memory(folder))
+        yield CgroupParent(folder, 2, _holds_memory(folder))
         if _is_ours(folder.parent) and _is_delegated(folder.parent):
-            yield Parent(folder.parent, 2, _holds_memory(folder.parent))
+            yield CgroupParent(folder.parent, 2, _holds_memory(folder.parent))
 
 
 def _holds_memory(folder: Path) -> bool:

@@ -66,7 +66,7 @@ class Window(Protocol):
         ...
 
 
-class Limits(Protocol):
+class LimitCheck(Protocol):
     """Checks whether a limit of the task is reached."""
 
     def __call__(self) -> Outcome | None:
@@ -103,7 +103,7 @@ class Loop:
     window: Window
     repetition: Repetition
     control: Control
-    limits: Limits
+    limits: LimitCheck
     new_comments: Callable[[bool], Iterable[FencedComment]]
     heartbeat: Callable[[], None]
     events: Events

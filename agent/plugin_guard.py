@@ -45,7 +45,7 @@ PIN = "look at it, then run `./main.py plugins pin`"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PinState:
     """One row of the output of `plugins list`; `state` is pinned, not pinned, changed, refused or missing."""
 
     plug_in: str
@@ -130,7 +130,7 @@ class PluginGuard:
             raise PlugInRefused(f"{kind}: {finding.why}")
         return found
 
-    def look(self, plug_ins: Sequence[str]) -> list[Finding]:
+    def look(self, plug_ins: Sequence[str]) -> list[PinState]:
         """The state of each plug-in compared with its pin. `look` imports no plug-in."""
         from agent.plugin_files import find
 
@@ -140,12 +140,12 @@ class PluginGuard:
             try:
                 found.append(_compare(target, find(target), pins))
             except ConfigError as error:
-                found.append(Finding(target, "refused", "", 0, str(error)))
+                found.append(PinState(target, "refused", "", 0, str(error)))
             except ImportError as error:
-                found.append(Finding(target, MISSING, "", 0, f"{target}: cannot be found: {error}"))
+                found.append(PinState(target, MISSING, "", 0, f"{target}: cannot be found: {error}"))
         return found
 
-    def pin(self, plug_ins: Sequence[str], others: Sequence[str] = ()) -> list[Finding]:
+    def pin(self, plug_ins: Sequence[str], others: Sequence[str] = ()) -> list[PinState]:
         """Write the present state of `plug_ins` into `plugins.lock`, and return that state; existing pins of the
         plug-ins in `others` are preserved, all other pins are removed.
 
@@ -200,15 +200,15 @@ class PluginGuard:
 _loaded: dict[tuple[Path, str], Any] = {}
 
 
-def _compare(target: str, found: PlugInFiles, pins: Mapping[str, Any] | None) -> Finding:
+def _compare(target: str, found: PlugInFiles, pins: Mapping[str, Any] | None) -> PinState:
     file, count = str(found.place / found.module), len(found.files)
     pin = (pins or {}).get(target)
     if pin is None:
-        return Finding(target, "not pinned", file, count, f"the plug-in {target} ({file}) is not pinned; {PIN}")
+        return PinState(target, "not pinned", file, count, f"the plug-in {target} ({file}) is not pinned; {PIN}")
     if pin.get("sha256") != found.sha256 or pin.get("module") != found.module:
         why = f"the plug-in {target} is not what was pinned: {file} has changed; {PIN}"
-        return Finding(target, "changed", file, count, why)
+        return PinState(target, "changed", file, count, why)
     if pin.get("package_sha256") != found.package_sha256:
         what = f"another file of the package {found.prefix} in {found.place} has changed"
-        return Finding(target, "changed", file, count, f"the plug-in {target} is not what was pinned: {what}; {PIN}")
-    return Finding(target, PINNED, file, count)
+        return PinState(target, "changed", file, count, f"the plug-in {target} is not what was pinned: {what}; {PIN}")
+    return PinState(target, PINNED, file, count)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent import durable_files
 from agent.errors import DiskError
-from agent.filetree import Descent, Entry, open_folder, walk
+from agent.filetree import Descent, WalkedEntry, open_folder, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Copy:
         target: Path,
         *,
         order: Order | None = None,
-        wanted: Callable[[Entry], bool] = lambda _entry: True,
+        wanted: Callable[[WalkedEntry], bool] = lambda _entry: True,
     ) -> None:
         """Copy the folder `source` to `target`, which may exist already.
 
@@ -85,11 +85,11 @@ class Copy:
         finally:
             way.close()
 
-    def _miss(self, entry: Entry, error: OSError) -> None:
+    def _miss(self, entry: WalkedEntry, error: OSError) -> None:
         self.missed.append(f"{entry.path[:SHOWN]}: {error.strerror}")
 
     @contextmanager
-    def _unless_unfit(self, entry: Entry) -> Iterator[None]:
+    def _unless_unfit(self, entry: WalkedEntry) -> Iterator[None]:
         """Add an entry to `missed` if the target file system does not support the entry's name; that is not an error of
         the disk."""
         try:
@@ -101,7 +101,7 @@ class Copy:
             entry.enter = False
             self._miss(entry, cause)
 
-    def _entry(self, entry: Entry, way: Descent, target: Path) -> None:
+    def _entry(self, entry: WalkedEntry, way: Descent, target: Path) -> None:
         if entry.is_folder:
             with durable_files.writing(target):
                 with suppress(FileExistsError):
@@ -128,7 +128,7 @@ class Copy:
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 self._miss(entry, error)
 
-    def file(self, entry: Entry, folder: int, target: Path) -> None:
+    def file(self, entry: WalkedEntry, folder: int, target: Path) -> None:
         """Copy one regular file into the folder with the descriptor `folder`, which is inside `target`; does nothing if
         the entry is no regular file any more."""
         reader = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=entry.folder)
@@ -237,7 +237,7 @@ def merge(source: Path, target: Path) -> None:
             way.close()
 
 
-def _merged(entry: Entry, way: Descent) -> bool:
+def _merged(entry: WalkedEntry, way: Descent) -> bool:
     """Move the entry if its name is unused in the target; returns True if the entry is a folder on both sides, which is
     then entered."""
     try:
@@ -256,7 +256,7 @@ def _merged(entry: Entry, way: Descent) -> bool:
     return True
 
 
-def _move_read_only(entry: Entry, way: Descent) -> None:
+def _move_read_only(entry: WalkedEntry, way: Descent) -> None:
     """Move a folder that has no write permission: the mode of the folder is changed for the move, since otherwise only
     root could move it."""
     folder = open_folder(entry.name, entry.folder, repair=True)

@@ -26,7 +26,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """A typer group that lists the commands in the order of a day's work, each with its whole help text (typer would
     cut a help text at the right margin), and prints a message on Ctrl-C (typer alone would only set an exit code)."""
 
@@ -71,7 +71,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="makimono",
-    cls=Commands,
+    cls=CommandGroup,
     help="A coding agent whose whole mind is on disk.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

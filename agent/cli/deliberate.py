@@ -146,10 +146,10 @@ def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None
     nothing."""
     if state.json:
         return _line if stream else None
-    return Transcript() if stream or state.is_stdout_terminal else None
+    return AnswerPrinter() if stream or state.is_stdout_terminal else None
 
 
-class Transcript:
+class AnswerPrinter:
     """Prints the answers of reviewers, each part under the name of its reviewer."""
 
     def __init__(self) -> None:

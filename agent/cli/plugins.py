@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.cli.config_and_output import CliState
-    from agent.plugin_guard import Finding
+    from agent.plugin_guard import PinState
 
 plugins = typer.Typer(
     help="Plug-ins of other packages: show them, pin what they are made of.",
@@ -73,7 +73,7 @@ def pin(
     return 0
 
 
-def _show(state: CliState, found: Sequence[Finding]) -> None:
+def _show(state: CliState, found: Sequence[PinState]) -> None:
     rows = [(one.plug_in, one.state, one.file, one.files) for one in found]
     tables.show(state, ("plug-in", "state", "file", "files"), rows, right=(3,))
     for one in found:

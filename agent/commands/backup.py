@@ -22,7 +22,7 @@ from agent import clock, durable_files, filetree, treecopy
 from agent.context.stores import file_names
 from agent.errors import DiskError, UsageError
 from agent.issue import claims
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.store.db import copy as copy_database
 from agent.store.ledgers import LedgerKind
 from agent.wiring.folders import QUARANTINE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config import Settings
-    from agent.filetree import Entry
+    from agent.filetree import WalkedEntry
 
 REFS_FIRST = ("HEAD", "packed-refs", "refs", "index", "makimono.json")
 """The entries of a git directory that name objects: they are copied before the objects, so that every object that a
@@ -139,7 +139,7 @@ class _Copy(treecopy.Copy):
         """Copy a folder with its content, if it exists, without the entries that `_of_task` (with `task`) or
         `_of_repository` leaves out."""
         told = len(self.missed)
-        items = Items(lambda _name, why: self.missed.append(why), whole=(DiskError,))
+        items = ItemLoop(lambda _name, why: self.missed.append(why), whole=(DiskError,))
         with items.handling(source.name), suppress(FileNotFoundError, NotADirectoryError):
             self.tree(source, target, order=_order, wanted=_of_task if task else _of_repository)
         items.finish()
@@ -156,7 +156,7 @@ def _order(names: list[str], depth: int) -> list[str]:
     return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
-def _of_task(entry: Entry) -> bool:
+def _of_task(entry: WalkedEntry) -> bool:
     """Whether an entry of a task's folder is copied: the names in LEFT_OUT and git's lock files are left out; a file
     `*.lock` in the work tree is copied, since it belongs to the repository (`Cargo.lock`)."""
     if entry.depth == 0:
@@ -164,5 +164,5 @@ def _of_task(entry: Entry) -> bool:
     return not (entry.name.endswith(".lock") and entry.path.startswith("git/"))
 
 
-def _of_repository(entry: Entry) -> bool:
+def _of_repository(entry: WalkedEntry) -> bool:
     return entry.name not in LEFT_OUT and not entry.name.endswith(".lock")

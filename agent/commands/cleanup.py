@@ -29,7 +29,7 @@ from agent import clock, durable_files, filetree
 from agent.commands.garbage import remove_unused
 from agent.commands.removed_items import Removed, remove_each, size_of, tree_size
 from agent.errors import ConfigError, LedgerError, MakimonoError
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import STATE
 from agent.taskqueue.row_holder import of_another_host
@@ -77,7 +77,7 @@ def cleanup(
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
     removed = []
-    tasks = Items(failed, whole=(LedgerError,))
+    tasks = ItemLoop(failed, whole=(LedgerError,))
     is_gone = _gone(ledger, gone, min(before, clock.stamp(clock.now() - GONE)))
     for closed in ledger.closed_before(before):
         uuid = str(closed["uuid"])

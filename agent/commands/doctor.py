@@ -28,7 +28,7 @@ from agent.commands import (
     doctor_templates,
     doctor_traces,
 )
-from agent.commands.doctor_check import FAIL, OK, WARN, Check
+from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.config.url_passwords import without_passwords
 from agent.errors import MakimonoError
 from agent.security.redact import masker_of
@@ -60,7 +60,9 @@ ANY = (
 )
 
 
-def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = lambda _name: None) -> Iterator[Check]:
+def examine(
+    load: Callable[[bool], Settings], announce: Callable[[str], None] = lambda _name: None
+) -> Iterator[DoctorCheck]:
     """Yields every finding, one after the other; `announce` is called with the name of each part before the part is
     checked.
 
@@ -81,25 +83,25 @@ LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", 
 """The parts that `doctor` can check without a request to another machine and without reading a large file."""
 
 
-def examine_locally(settings: Settings) -> Iterator[Check]:
+def examine_locally(settings: Settings) -> Iterator[DoctorCheck]:
     """The findings of `doctor` about the parts of LOCAL."""
     for name, look in _parts(settings):
         if name in LOCAL:
             yield from _masked(name, look, masker_of(settings))
 
 
-def worst(checks: Iterable[Check]) -> int:
+def worst(checks: Iterable[DoctorCheck]) -> int:
     """The exit code of `doctor`: 3 when a check failed, else 0."""
     return 3 if any(check.state == FAIL for check in checks) else 0
 
 
-def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterator[Check]]]]:
+def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterator[DoctorCheck]]]]:
     yield "python", python
     yield "git", git
     yield "sqlite", sqlite
     if settings is None:
         for name in ("base_dir", "tasks.db", "disk", "sandbox", "model", "sources"):
-            yield name, lambda name=name: iter([Check(name, WARN, NOT_LOOKED_AT)])  # type: ignore[misc]
+            yield name, lambda name=name: iter([DoctorCheck(name, WARN, NOT_LOOKED_AT)])  # type: ignore[misc]
         yield "processes", processes
         return
     yield "base_dir", lambda: doctor_base_dir.base_dir(settings)
@@ -109,15 +111,15 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     if (place := settings.context_storage.replica) is not None:
         yield "replica", lambda: replica(place)
     if settings.memory.enabled:
-        yield "memory", lambda: (Check("memory", *one) for one in doctor_memory.findings(settings))
+        yield "memory", lambda: (DoctorCheck("memory", *one) for one in doctor_memory.findings(settings))
     if settings.mcp_servers:
         yield "mcp", lambda: mcp(settings)
-    yield "plug-ins", lambda: (Check("plug-in", *one) for one in doctor_plug_ins.findings(settings))
+    yield "plug-ins", lambda: (DoctorCheck("plug-in", *one) for one in doctor_plug_ins.findings(settings))
     yield "webhooks", lambda: (_found("webhooks", one) for one in doctor_poke.findings(settings))
     if settings.observe.otlp is not None:
-        yield "traces", lambda: (Check("traces", *one) for one in doctor_traces.findings(settings))
+        yield "traces", lambda: (DoctorCheck("traces", *one) for one in doctor_traces.findings(settings))
     if settings.prompts.is_set:
-        yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
+        yield "prompts", lambda: (DoctorCheck("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: doctor_base_dir.disk(settings)
     yield "sandbox", lambda: sandbox(settings)
     yield "processes", processes
@@ -127,7 +129,7 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         where = summary.provider or settings.llm.provider
         yield "summary model", lambda: model(settings, "summary model", where, summary.model)
     if doctor_reviewers.are_used(settings):
-        yield "reviewers", lambda: (Check("reviewers", *one) for one in doctor_reviewers.findings(settings))
+        yield "reviewers", lambda: (DoctorCheck("reviewers", *one) for one in doctor_reviewers.findings(settings))
         part = "reviewer model"
         for provider, named in doctor_reviewers.other_models(settings):
             yield part, lambda at=provider, named=named: model(settings, part, at, named)  # type: ignore[misc]
@@ -135,34 +137,36 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         yield source, lambda source=source: doctor_sources.forge(settings, source)  # type: ignore[misc]
 
 
-def _masked(name: str, look: Callable[[], Iterator[Check]], redact: Callable[[str], str]) -> Iterator[Check]:
+def _masked(
+    name: str, look: Callable[[], Iterator[DoctorCheck]], redact: Callable[[str], str]
+) -> Iterator[DoctorCheck]:
     """The findings of one part, with secrets masked."""
     for check in _guarded(name, look):
         found, advice = (without_passwords(redact(text)) for text in (check.found, check.advice))
         yield replace(check, found=found, advice=advice)
 
 
-def _guarded(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+def _guarded(name: str, look: Callable[[], Iterator[DoctorCheck]]) -> Iterator[DoctorCheck]:
     """The findings of one part; if the check itself fails, that is one more finding."""
     try:
         yield from look()
     except ANY as error:
         said = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
-        yield Check(name, FAIL, said)
+        yield DoctorCheck(name, FAIL, said)
 
 
 # --- parts ---------------------------------------------------------------------------------------------------
 
 
-def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, list[Check]]:
+def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, list[DoctorCheck]]:
     """The settings, as far as they can be loaded, and the findings of `doctor` about them."""
     name = "configuration"
     try:
         settings = load(True)
     except ANY as error:
-        checks = [Check(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
+        checks = [DoctorCheck(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
     else:
-        about = (Check(name, *one) for one in doctor_configuration.findings(settings))
+        about = (DoctorCheck(name, *one) for one in doctor_configuration.findings(settings))
         return settings, [_loaded(settings), *about]
     try:
         return load(False), checks  # an unset ${NAME} must not prevent the other checks
@@ -170,46 +174,48 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
         return None, checks
 
 
-def _loaded(settings: Settings) -> Check:
+def _loaded(settings: Settings) -> DoctorCheck:
     files = sorted({origin for origin in settings.origins.values() if origin.endswith((".yaml", ".yml"))})
     count = sum(1 for origin in settings.origins.values() if origin != "default")
     where = ", ".join(files) if files else "no file sets anything, the defaults"
-    return Check("configuration", OK, f"{where} in {settings.root}; {count} value(s) are set")
+    return DoctorCheck("configuration", OK, f"{where} in {settings.root}; {count} value(s) are set")
 
 
-def python() -> Iterator[Check]:
+def python() -> Iterator[DoctorCheck]:
     """Check the Python interpreter."""
     found = f"Python {platform.python_version()} at {sys.executable}"
     if sys.version_info[:2] < OLDEST_PYTHON:
-        yield Check("python", FAIL, found, "Python 3.11 or newer is needed; install it and run scripts/setup again")
+        yield DoctorCheck(
+            "python", FAIL, found, "Python 3.11 or newer is needed; install it and run scripts/setup again"
+        )
     else:
-        yield Check("python", OK, found)
+        yield DoctorCheck("python", OK, found)
 
 
-def git() -> Iterator[Check]:
+def git() -> Iterator[DoctorCheck]:
     """Check the program git."""
     version = gitcmd.version()
     found = f"git {'.'.join(map(str, version))} at {gitcmd.program()}"
     if version < gitcmd.MINIMUM:
         least = ".".join(map(str, gitcmd.MINIMUM))
-        yield Check("git", FAIL, found, f"git {least} or newer is needed; install a newer one")
+        yield DoctorCheck("git", FAIL, found, f"git {least} or newer is needed; install a newer one")
     elif version < rebase.NEEDS:
         least = ".".join(map(str, rebase.NEEDS))
         advice = f"install git {least} or newer to have branches rebased"
-        yield Check("git", WARN, f"{found}: a branch is not rebased onto a base that has moved on", advice)
+        yield DoctorCheck("git", WARN, f"{found}: a branch is not rebased onto a base that has moved on", advice)
     else:
-        yield Check("git", OK, found)
+        yield DoctorCheck("git", OK, found)
 
 
-def sqlite() -> Iterator[Check]:
+def sqlite() -> Iterator[DoctorCheck]:
     """Check the SQLite library."""
     from agent.store.db import sqlite_version
 
     version, module, safe = sqlite_version()
     if safe:
-        yield Check("sqlite", OK, f"SQLite {version} of {module}")
+        yield DoctorCheck("sqlite", OK, f"SQLite {version} of {module}")
     else:
-        yield Check(
+        yield DoctorCheck(
             "sqlite",
             FAIL,
             f"SQLite {version or 'none'} of {module or 'no module'} has the WAL-reset bug, which damages tasks.db",
@@ -217,7 +223,7 @@ def sqlite() -> Iterator[Check]:
         )
 
 
-def ledger(settings: Settings) -> Iterator[Check]:
+def ledger(settings: Settings) -> Iterator[DoctorCheck]:
     """Check the rows of tasks in the ledger: whether the program can read them, and whether the source of every open
     task is still configured."""
     from agent.store.ledgers import LedgerKind
@@ -229,45 +235,45 @@ def ledger(settings: Settings) -> Iterator[Check]:
         yield from doctor_sources.missing_sources(settings)
 
 
-def broker(settings: Settings, address: str) -> Iterator[Check]:
+def broker(settings: Settings, address: str) -> Iterator[DoctorCheck]:
     """Check the broker, which notifies the daemons of other hosts of new rows."""
     yield _found("broker", doctor_shared_services.broker(settings, address))
 
 
-def replica(address: str) -> Iterator[Check]:
+def replica(address: str) -> Iterator[DoctorCheck]:
     """Check the storage of the replicas of running tasks."""
     yield _found("replica", doctor_shared_services.replica(address))
 
 
-def mcp(settings: Settings) -> Iterator[Check]:
+def mcp(settings: Settings) -> Iterator[DoctorCheck]:
     """Check the MCP servers: each is started, and its tools are listed."""
     from agent.commands import doctor_mcp
 
     for state, found, advice in doctor_mcp.findings(settings):
-        yield Check("mcp", state, found, advice)
+        yield DoctorCheck("mcp", state, found, advice)
 
 
-def _found(name: str, finding: Finding) -> Check:
+def _found(name: str, finding: Finding) -> DoctorCheck:
     fit, found, advice = finding
-    return Check(name, OK if fit else FAIL, found, advice)
+    return DoctorCheck(name, OK if fit else FAIL, found, advice)
 
 
-def sandbox(settings: Settings) -> Iterator[Check]:
+def sandbox(settings: Settings) -> Iterator[DoctorCheck]:
     """Check whether commands can be isolated."""
     from agent.sandbox import make_sandbox, probe, seccomp, traits_of
     from agent.sandbox.probe import TRIAL
 
     verdict = probe(settings)
     if not verdict.ok:
-        yield Check("sandbox", FAIL, verdict.reason, verdict.advice)
+        yield DoctorCheck("sandbox", FAIL, verdict.reason, verdict.advice)
         return
     made = make_sandbox(settings, uuid=TRIAL, base_dir=settings.base_dir)
     traits = traits_of(made)
     if traits.refuses:
-        yield Check("sandbox", FAIL, made.reason, made.advice)
+        yield DoctorCheck("sandbox", FAIL, made.reason, made.advice)
         return
     user = "" if made.uid is None else f", commands run as user {made.uid}"
-    yield Check("sandbox", OK if traits.isolates else WARN, verdict.reason + user, verdict.advice)
+    yield DoctorCheck("sandbox", OK if traits.isolates else WARN, verdict.reason + user, verdict.advice)
     if traits.filters_calls:
         whole, filtered = seccomp.describe(settings)
         keys = (
@@ -275,17 +281,17 @@ def sandbox(settings: Settings) -> Iterator[Check]:
             if session_keyring.is_supported()
             else "this kernel has none, or refuses a new one"
         )
-        yield Check("system calls", OK if whole else WARN, f"{filtered}; session keyring: {keys}")
+        yield DoctorCheck("system calls", OK if whole else WARN, f"{filtered}; session keyring: {keys}")
     for state, found, advice in doctor_network.findings(settings, made):
-        yield Check("network", state, found, advice)
+        yield DoctorCheck("network", state, found, advice)
 
 
-def processes() -> Iterator[Check]:
+def processes() -> Iterator[DoctorCheck]:
     """Check the means by which a task's processes are found and limited; none of them is required."""
-    yield Check("processes", OK, str(cgroups.find()))
+    yield DoctorCheck("processes", OK, str(cgroups.find()))
 
 
-def model(settings: Settings, name_of_part: str, provider: str | None, name: str | None) -> Iterator[Check]:
-    """Check the server of the model, the model, its effective window, and the counting of tokens."""
+def model(settings: Settings, name_of_part: str, provider: str | None, name: str | None) -> Iterator[DoctorCheck]:
+    """DoctorCheck the server of the model, the model, its effective window, and the counting of tokens."""
     for part, state, found, advice in doctor_model.findings(settings, name_of_part, provider, name):
-        yield Check(part, state, found, advice)
+        yield DoctorCheck(part, state, found, advice)

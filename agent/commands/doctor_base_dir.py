@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import clock, durable_files
-from agent.commands.doctor_check import FAIL, OK, WARN, Check
+from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.config.value_kinds import size_text
 from agent.daemon import program_version, start_holds
 
@@ -31,11 +31,11 @@ FEW_FILES = 50_000
 _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_dir elsewhere"
 
 
-def base_dir(settings: Settings) -> Iterator[Check]:
+def base_dir(settings: Settings) -> Iterator[DoctorCheck]:
     """Check the folder of all stored data: whether it is writable, and only this user can access it."""
     folder, name = settings.base_dir, "base_dir"
     if not settings.context_storage.enabled:
-        yield Check(
+        yield DoctorCheck(
             "task folders",
             WARN,
             "context_storage.enabled is false: a task whose worker ends before it is done (a pause, a question, a stop "
@@ -44,27 +44,27 @@ def base_dir(settings: Settings) -> Iterator[Check]:
         )
     if not folder.is_dir():
         if folder.exists() or folder.is_symlink():
-            yield Check(
+            yield DoctorCheck(
                 name, FAIL, f"{folder} is not a folder", "move it away, or set context_storage.base_dir elsewhere"
             )
             return
         if why := _why_not_made(folder):
-            yield Check(name, FAIL, f"{folder} is not there and cannot be made: {why}", _WRITE)
+            yield DoctorCheck(name, FAIL, f"{folder} is not there and cannot be made: {why}", _WRITE)
         else:
-            yield Check(name, OK, f"{folder} is not there yet; it is made at the first use")
+            yield DoctorCheck(name, OK, f"{folder} is not there yet; it is made at the first use")
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield Check(name, FAIL, f"{folder} cannot be written by this user", _WRITE)
+        yield DoctorCheck(name, FAIL, f"{folder} cannot be written by this user", _WRITE)
         return
-    yield from _modes(folder) or [Check(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
+    yield from _modes(folder) or [DoctorCheck(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
     try:
         if any(map(durable_files.is_locked, folder.glob("daemon*.lock"))):
             old = program_version.restart_reason(settings)
-            yield Check(
+            yield DoctorCheck(
                 "daemon", WARN if old else OK, old or f"a daemon works on {folder}", program_version.RESTART * bool(old)
             )
         for line in start_holds.lines(folder):
-            yield Check("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
+            yield DoctorCheck("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
     except OSError:
         pass  # another user owns the daemon's files and so also base_dir, which is a finding already
 
@@ -83,7 +83,7 @@ def _why_not_made(folder: Path) -> str:
         return f"{parent}: {error.strerror}"
 
 
-def _modes(folder: Path) -> list[Check]:
+def _modes(folder: Path) -> list[DoctorCheck]:
     """Findings about folders and files that other users can read, or that have modes that block the sandbox."""
     found = []
     passable = durable_files.passable()
@@ -99,10 +99,12 @@ def _modes(folder: Path) -> list[Check]:
         mode = mode_of(path)
         if mode & ~wanted & 0o077:
             more = "others may look into what tasks keep"
-            found.append(Check("base_dir", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod {wanted:o} {path}"))
+            found.append(
+                DoctorCheck("base_dir", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod {wanted:o} {path}")
+            )
         elif wanted & 0o001 & ~mode:
             found.append(
-                Check(
+                DoctorCheck(
                     "base_dir",
                     WARN,
                     f"{path} has mode {mode:04o}: commands run under another user and cannot reach their work tree",
@@ -110,7 +112,9 @@ def _modes(folder: Path) -> list[Check]:
                 )
             )
     private = [path for path in (folder / "tasks.db", folder / "memory.db") if path.is_file() and mode_of(path) & 0o077]
-    found += [Check("base_dir", WARN, f"{path} has mode {mode_of(path):04o}", f"chmod 600 {path}") for path in private]
+    found += [
+        DoctorCheck("base_dir", WARN, f"{path} has mode {mode_of(path):04o}", f"chmod 600 {path}") for path in private
+    ]
     return found
 
 
@@ -119,7 +123,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def disk(settings: Settings) -> Iterator[Check]:
+def disk(settings: Settings) -> Iterator[DoctorCheck]:
     """Check whether the disk of base_dir has enough free space."""
     folder, least = settings.base_dir, settings.scheduling.min_free or 0
     place = nearest_existing(folder)
@@ -132,20 +136,20 @@ def disk(settings: Settings) -> Iterator[Check]:
     text = f"{free / (1 << 30):,.1f} GiB free for {folder}"
     advice = "free some space (`cleanup` removes old tasks), or set context_storage.base_dir elsewhere"
     if found.f_flag & os.ST_RDONLY:
-        yield Check("disk", FAIL, f"the file system of {place} is read-only", _WRITE)
+        yield DoctorCheck("disk", FAIL, f"the file system of {place} is read-only", _WRITE)
     elif free < least:
-        yield Check(
+        yield DoctorCheck(
             "disk", FAIL, f"{text}; `scheduling.min_free` is {size_text(least)}, so that no task is started", advice
         )
     elif free < max(LOW, 2 * least):
-        yield Check("disk", WARN, text, advice)
+        yield DoctorCheck("disk", WARN, text, advice)
     elif found.f_files and found.f_favail < FEW_FILES:
-        yield Check("disk", WARN, f"{text}, but only {found.f_favail:,} more files are possible", advice)
+        yield DoctorCheck("disk", WARN, f"{text}, but only {found.f_favail:,} more files are possible", advice)
     else:
-        yield Check("disk", OK, text)
+        yield DoctorCheck("disk", OK, text)
 
 
-def _speed(folder: Path) -> Check:
+def _speed(folder: Path) -> DoctorCheck:
     """A finding about the duration of a disk sync: the median of a few syncs of an unnamed temporary file."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -157,8 +161,8 @@ def _speed(folder: Path) -> Check:
     median = sorted(times)[SYNCS // 2]
     text = f"a sync on the disk of {folder} takes {median * 1000:,.1f} ms"
     if median < SLOW_SYNC:
-        return Check("disk speed", OK, text)
-    return Check(
+        return DoctorCheck("disk speed", OK, text)
+    return DoctorCheck(
         "disk speed", WARN, f"{text}; a turn has several", "put context_storage.base_dir on a faster, local disk"
     )
 

@@ -8,7 +8,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One finding of `doctor` about a part of the machine.
 
     `state` is ok, warn or fail; `advice` is "" if there is nothing to do.

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent.commands.doctor_check import FAIL, OK, WARN, Check
+from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.errors import LedgerError, MakimonoError
 from agent.values import TaskKey, is_folder
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge
 
 
-def forge(settings: Settings, source: str) -> Iterator[Check]:
+def forge(settings: Settings, source: str) -> Iterator[DoctorCheck]:
     """Check the instances of one source of tasks, by reading them as a poll does."""
     from agent.forge.base import FORGES, ForgeReports
     from agent.intake.interval import idle_interval
@@ -32,18 +32,18 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 getter = one.task_getter()
                 waiting = getter.get_task_list()
             except MakimonoError as error:
-                yield Check(source, _missing(settings, one, "local.tracker"), str(error))
+                yield DoctorCheck(source, _missing(settings, one, "local.tracker"), str(error))
             else:
                 idle = reports.idle(idle_interval(settings))
                 cost = f"; {idle}" if idle else ""
-                yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
+                yield DoctorCheck(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
                 skipped = (f"an issue is skipped: {problem}" for problem in getter.problems)
                 faults = chain(reports.rights(), _refusals(settings, one), reports.label_problems(), skipped)
                 account = reports.account()
                 for state, said in chain([(OK, account)] if account else [], ((WARN, fault) for fault in faults)):
                     if said not in told:
                         told.add(said)
-                        yield Check(source, state, said)
+                        yield DoctorCheck(source, state, said)
             yield from repositories(reports.addresses(), _missing(settings, one, "local.repos"))
 
 
@@ -67,7 +67,7 @@ def _missing(settings: Settings, place: object, key: str) -> str:
     return WARN if is_folder(getattr(place, "instance", "")) and settings.origins.get(key) == "default" else FAIL
 
 
-def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Check]:
+def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[DoctorCheck]:
     """Check the repositories with an address in the configuration of a source, by reading them as a task does."""
     from agent.config.environment import network_environment
     from agent.work.remote import Remote
@@ -77,17 +77,17 @@ def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Check]
         try:
             listing = Remote(address, env=network_environment()).list()
         except MakimonoError as error:
-            yield Check(
+            yield DoctorCheck(
                 part,
                 state,
                 str(error) if address in str(error) else f"{address}: {error}",
                 "set its address in config.yaml (local.repos, for a tracker) if it is elsewhere",
             )
             continue
-        yield Check(part, OK, f"{address} can be read, {len(listing.branches())} branch(es)")
+        yield DoctorCheck(part, OK, f"{address} can be read, {len(listing.branches())} branch(es)")
 
 
-def missing_sources(settings: Settings) -> Iterator[Check]:
+def missing_sources(settings: Settings) -> Iterator[DoctorCheck]:
     """Findings about open tasks of a source that is not configured any more; none if no task has such a source, or if
     the ledger does not exist yet or cannot be read."""
     from agent.store.ledgers import LedgerKind
@@ -103,4 +103,4 @@ def missing_sources(settings: Settings) -> Iterator[Check]:
     except LedgerError:
         return  # the ledger's database cannot be read, or has an old schema without the tables
     for said in missing_task_sources.without_source(settings, places):
-        yield Check("sources", WARN, said)
+        yield DoctorCheck("sources", WARN, said)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent import filetree
 from agent.errors import LedgerError
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +40,7 @@ def remove_each(
     An item that cannot be removed is passed to `failed(name, why)`, and the loop continues. After the loop, LedgerError
     is raised if the ledger failed.
     """
-    loop = Items(failed, whole=(LedgerError,))
+    loop = ItemLoop(failed, whole=(LedgerError,))
     for item in items:
         removed = None
         with loop.handling(item.name):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.consensus.request import Asked, RequestBuilder
     from agent.consensus.reviewers import Reviewer
     from agent.consensus.streaming import PersonaStream, StreamingEmitter
-    from agent.consensus.token_budget import Statement
+    from agent.consensus.token_budget import ReviewerStatement
     from agent.values import Answer, Json
 
 VALIDATOR = SchemaValidator()
@@ -44,8 +44,8 @@ class Question:
     reviewer: Reviewer
     phase: Phase
     round: int
-    thinking: Sequence[Statement]
-    debates: Sequence[Statement]
+    thinking: Sequence[ReviewerStatement]
+    debates: Sequence[ReviewerStatement]
     builder: Callable[[Reviewer], RequestBuilder]
     emitter: StreamingEmitter
     record: DeliberationRecord | None

@@ -20,8 +20,8 @@ from agent.consensus.phases import Phase, advance
 from agent.consensus.quorum import QuorumManager
 from agent.consensus.request import RequestBuilder
 from agent.consensus.reviewers import LOST
-from agent.consensus.summaries import Summaries
-from agent.consensus.token_budget import Statement, conservative
+from agent.consensus.summaries import DeliberationSummaries
+from agent.consensus.token_budget import ReviewerStatement, conservative
 from agent.consensus.votes import Critique, VotePayload
 from agent.context.deliberations import DECISION, FAILED, STATEMENT, masked
 from agent.errors import ModelError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.config.reviewer_section import Consensus
-    from agent.consensus.material import Material, Prepared
+    from agent.consensus.material import CleanedMaterial, Material
     from agent.consensus.record import DeliberationRecord
     from agent.consensus.request import Templates
     from agent.consensus.reviewers import Reviewer
@@ -73,8 +73,8 @@ class Deliberation:
     permutations: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.prepared: Prepared = prepare(self.material, self.redact)
-        self.summaries = Summaries(self.templates, self.prepared, self._plain)
+        self.prepared: CleanedMaterial = prepare(self.material, self.redact)
+        self.summaries = DeliberationSummaries(self.templates, self.prepared, self._plain)
         self.citable = Citable.of(self.material.diff, self.material.tests)
         self.quorum = QuorumManager(self.section.schema_retries * len(self.reviewers))
         self.quorum.register_agents(len(self.reviewers), self.section.quorum)
@@ -173,7 +173,7 @@ class Deliberation:
         """
         self.quorum.begin_phase()
         said: Said = {}
-        heard: dict[str, tuple[list[Statement], list[Statement]]] = {}
+        heard: dict[str, tuple[list[ReviewerStatement], list[ReviewerStatement]]] = {}
         left = [one for name, one in self.reviewers.items() if name not in self.excluded]
         for one in list(left):
             heard[one.name] = self._heard_by(one.name, number, provisional, debates)
@@ -270,7 +270,9 @@ class Deliberation:
                 f"{self.section.quorum} must vote; failed: {named}"
             )
 
-    def _ask(self, reviewer: Reviewer, number: int, thinking: list[Statement], debates: list[Statement]) -> Json:
+    def _ask(
+        self, reviewer: Reviewer, number: int, thinking: list[ReviewerStatement], debates: list[ReviewerStatement]
+    ) -> Json:
         """Wait for a free slot of the reviewer's server, then ask the reviewer; runs in a thread of its own."""
         slot = self.slots.get(reviewer.server)
         if slot is not None:
@@ -298,7 +300,7 @@ class Deliberation:
 
     def _heard_by(
         self, name: str, number: int, provisional: Said, debates: list[Said]
-    ) -> tuple[list[Statement], list[Statement]]:
+    ) -> tuple[list[ReviewerStatement], list[ReviewerStatement]]:
         """Returns (statements of the blind phase, statements of the debate) as one persona sees them: the other
         reviewers are named R1 and R2 in a shuffled order, so that no persona is always first."""
         if not provisional:
@@ -334,8 +336,8 @@ class Deliberation:
     def _check_size(self) -> None:
         """Raise _FailedSafe before the first request if the change and the shortest possible statements do not fit into
         the token budget of a reviewer."""
-        votes = [Statement(name, "CONDITIONAL") for name in (YOU, "R1", "R2")]
-        debates = [Statement(one.name, "critique") for one in votes] * self.section.rounds
+        votes = [ReviewerStatement(name, "CONDITIONAL") for name in (YOU, "R1", "R2")]
+        debates = [ReviewerStatement(one.name, "critique") for one in votes] * self.section.rounds
         for reviewer in self.reviewers.values():
             builder = self._builder(reviewer)
             try:
@@ -364,12 +366,12 @@ class Deliberation:
         if self.events is not None:
             self.events.emit(name, **fields)
 
-    def _statement(self, name: str, said: Any) -> Statement:
+    def _statement(self, name: str, said: Any) -> ReviewerStatement:
         """A reviewer's vote or critique as a Statement, cleaned and masked like any other text from outside."""
         conditions = getattr(said, "conditions", ())
         objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
         vote = said.vote.value if isinstance(said, VotePayload) else "critique"
-        return Statement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
+        return ReviewerStatement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
 
     def _plain(self, text: str) -> str:
         """A reviewer's text, cleaned and masked, as one line, so that no part of it can look like another reviewer's

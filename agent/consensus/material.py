@@ -67,7 +67,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class CleanedMaterial:
     """The cleaned texts of the material by name; `hits`: rule id → number of matches that the cleaning found in all of
     them."""
 
@@ -84,7 +84,7 @@ class Prepared:
         return fence(text, self.marker, source=name)
 
 
-def prepare(material: Material, redact: Callable[[str], str]) -> Prepared:
+def prepare(material: Material, redact: Callable[[str], str]) -> CleanedMaterial:
     """Clean the texts of the material and mask the secrets in them.
 
     Hidden characters in a change are escaped and so become visible, since a reviewer has to see them; in other texts
@@ -97,4 +97,4 @@ def prepare(material: Material, redact: Callable[[str], str]) -> Prepared:
         hits.update(cleaned.findings)
         if cleaned.text.strip():
             parts[name] = redact(cleaned.text.strip("\n"))
-    return Prepared(parts, new_marker(), dict(hits))
+    return CleanedMaterial(parts, new_marker(), dict(hits))

@@ -24,8 +24,8 @@ from agent.window.head_tail import head_and_tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.consensus.material import Prepared
-    from agent.consensus.token_budget import ReductionLog, Statement
+    from agent.consensus.material import CleanedMaterial
+    from agent.consensus.token_budget import ReductionLog, ReviewerStatement
     from agent.values import Json
 
 OVERHEAD = 64
@@ -70,7 +70,7 @@ class RequestBuilder:
 
     persona: str
     template: str
-    prepared: Prepared
+    prepared: CleanedMaterial
     templates: Templates
     count: Callable[[str], int]
     budget: int
@@ -81,8 +81,8 @@ class RequestBuilder:
     def build(
         self,
         phase: Phase,
-        thinking: Sequence[Statement] = (),
-        debates: Sequence[Statement] = (),
+        thinking: Sequence[ReviewerStatement] = (),
+        debates: Sequence[ReviewerStatement] = (),
         errors: Sequence[str] = (),
     ) -> Asked:
         """Build the request to the reviewer for one phase. Raises BudgetExceeded if the request cannot be made short
@@ -114,7 +114,7 @@ class _Fit:
     errors: tuple[str, ...]
 
     def into(
-        self, room: int, thinking: Sequence[Statement], debates: Sequence[Statement]
+        self, room: int, thinking: Sequence[ReviewerStatement], debates: Sequence[ReviewerStatement]
     ) -> tuple[str, tuple[ReductionLog, ...], tuple[str, ...]]:
         """Returns (text of the request, log of reductions, names of the parts that were left out); the text may still
         be a few tokens too long. Raises BudgetExceeded if the parts that are never shortened are too long."""
@@ -150,7 +150,9 @@ class _Fit:
                 logs = (*logs, reduction(f"input {name}", self.phase.value, size, min(size, share), (name,), text))
         return self._text({name: parts[name] for name in seen if name in parts}, said, left_out), logs, tuple(left_out)
 
-    def _for_statements(self, left: int, thinking: Sequence[Statement], debates: Sequence[Statement]) -> int:
+    def _for_statements(
+        self, left: int, thinking: Sequence[ReviewerStatement], debates: Sequence[ReviewerStatement]
+    ) -> int:
         """The maximum tokens for the statements of reviewers: half of the remaining tokens, or more if all votes and
         objections need more.
         """

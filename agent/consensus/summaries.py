@@ -18,7 +18,7 @@ from agent.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.consensus.material import Prepared
+    from agent.consensus.material import CleanedMaterial
     from agent.consensus.request import Templates
     from agent.consensus.reviewers import Reviewer
 
@@ -29,12 +29,12 @@ ANSWER = 200
 
 
 @dataclass
-class Summaries:
+class DeliberationSummaries:
     """The summaries of one deliberation.  Thread-safe: if two threads need the summary of the same text, one request is
     made."""
 
     templates: Templates
-    prepared: Prepared
+    prepared: CleanedMaterial
     plain: Callable[[str], str]
     _made: dict[str, str | None] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)

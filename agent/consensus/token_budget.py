@@ -37,7 +37,7 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ReviewerStatement:
     """The vote and arguments of one reviewer in one phase.  `name` is the name under which the reader sees the reviewer
     (R1), `objections` are the reviewer's findings and then its conditions."""
 
@@ -64,8 +64,8 @@ class ContextMeta:
 class ConsensusContext:
     """All statements so far: `thinking` has those of the blind phase, `debates` those of all rounds of the debate."""
 
-    thinking: tuple[Statement, ...]
-    debates: tuple[Statement, ...]
+    thinking: tuple[ReviewerStatement, ...]
+    debates: tuple[ReviewerStatement, ...]
     metadata: ContextMeta
 
 
@@ -163,10 +163,10 @@ class TokenBudgetManager:
             )
         return BudgetResult(_text(said), first - before, summarised, tuple(logs))
 
-    def _is_by_model(self, said: Sequence[Statement]) -> bool:
+    def _is_by_model(self, said: Sequence[ReviewerStatement]) -> bool:
         return any(one.reason in self._written for one in said)
 
-    def _summaries(self, said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
+    def _summaries(self, said: Sequence[ReviewerStatement], _budget: int) -> tuple[ReviewerStatement, ...]:
         """Replace each reason by its summary, or by its first sentences if there is no summary."""
         found = []
         for one in said:
@@ -176,7 +176,7 @@ class TokenBudgetManager:
             found.append(replace(one, reason=short if short is not None else _key_sentences(one.reason)))
         return tuple(found)
 
-    def _shorter_reasons(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
+    def _shorter_reasons(self, said: Sequence[ReviewerStatement], budget: int) -> tuple[ReviewerStatement, ...]:
         """Cut the reasons so that they fit into the tokens which the votes and objections leave."""
         bare = tuple(replace(one, reason="") for one in said)
         parts = divide(budget - self.count(_text(bare)), [self.count(one.reason) for one in said])
@@ -189,7 +189,7 @@ class TokenBudgetManager:
                 return shorter
             parts = [part * 3 // 4 for part in parts]
 
-    def _shorter_objections(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
+    def _shorter_objections(self, said: Sequence[ReviewerStatement], budget: int) -> tuple[ReviewerStatement, ...]:
         """Drop the reasons, and cut the objections so that they fit into the tokens which the votes leave.
 
         First the objections of each reviewer get up to FLOOR of the budget; then the remaining tokens are divided.
@@ -212,10 +212,10 @@ class TokenBudgetManager:
             else:
                 floor = {name: part * 3 // 4 for name, part in floor.items()}
 
-    def _size(self, statement: Statement) -> int:
+    def _size(self, statement: ReviewerStatement) -> int:
         return sum(self.count(f"- {one}\n") for one in statement.objections)
 
-    def _within(self, statement: Statement, share: int, wanted: int) -> Statement:
+    def _within(self, statement: ReviewerStatement, share: int, wanted: int) -> ReviewerStatement:
         """Cut the objections of one statement to its part of the tokens that the reviewer has; the first objections
         stay whole."""
         left = share * self._size(statement) // max(1, wanted)
@@ -247,11 +247,11 @@ class TokenBudgetManager:
         return ""
 
 
-def _text(said: Sequence[Statement]) -> str:
+def _text(said: Sequence[ReviewerStatement]) -> str:
     return "\n\n".join(one.lines() for one in said)
 
 
-def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
+def _without_duplicates(said: Sequence[ReviewerStatement], _budget: int) -> tuple[ReviewerStatement, ...]:
     """Remove objections and reasons that the same reviewer repeats from an earlier statement; the votes stay."""
     seen: set[tuple[str, str]] = set()
     found = []
@@ -269,7 +269,7 @@ def _key_sentences(reason: str) -> str:
 
 
 def _log(
-    name: str, phase: str, before: int, after: int, old: Sequence[Statement], new: Sequence[Statement]
+    name: str, phase: str, before: int, after: int, old: Sequence[ReviewerStatement], new: Sequence[ReviewerStatement]
 ) -> ReductionLog:
     pairs = enumerate(zip(old, new, strict=True))
     changed = tuple(f"{one.name}.{number}" for number, (one, other) in pairs if one != other)

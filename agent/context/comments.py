@@ -1,6 +1,6 @@
 """Comments of people in messages.jsonl: where they are, and how comments before a cut are shown again.
 
-`index.py` stores one `Comment` (five numbers) for each comment; a compaction refers to comments by `seq`, so
+`index.py` stores one `RecordedComment` (five numbers) for each comment; a compaction refers to comments by `seq`, so
 compactions.jsonl has no copy of their text; `projection.py` shows them.  A comment that answers a question of the model
 (`ask_user`) is shown with the question.
 
@@ -40,7 +40,7 @@ _OPENING = re.compile(r"<<<UNTRUSTED [^\n]*>>>\n")
 _CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
 
 
-class Comment(NamedTuple):
+class RecordedComment(NamedTuple):
     """One comment in messages.jsonl: its message number, the byte offset of its line, and its tokens (without pictures
     and learnt ratios).
 
@@ -97,7 +97,10 @@ def question_of(record: Json) -> str:
 
 
 def render_comments(
-    references: Iterable[Any], comments: Iterable[Comment], end_seq: int, read: Callable[[int], Mapping[str, Any]]
+    references: Iterable[Any],
+    comments: Iterable[RecordedComment],
+    end_seq: int,
+    read: Callable[[int], Mapping[str, Any]],
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
@@ -148,7 +151,7 @@ def _part_of(text: str, label: str) -> _Part:
     return _Part(opening[0], label + text[opening.end() : closing[-1].start()], closing[-1][0])
 
 
-def _question(comment: Comment, record: Mapping[str, Any], *, seen: bool) -> str:
+def _question(comment: RecordedComment, record: Mapping[str, Any], *, seen: bool) -> str:
     """The text of the question that a comment answers, with a mark on each line: a question may quote anything, and
     must not look like a comment."""
     quoted = "\n".join(f"> {line}" for line in question_of(dict(record)).splitlines())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.context import pictures
-from agent.context.comments import CONDITION, Comment, Note, form_of, is_comment, question_of
+from agent.context.comments import CONDITION, Note, RecordedComment, form_of, is_comment, question_of
 from agent.context.hash_set import HashSet
 from agent.context.message_records import is_legible, is_seen, open_calls_of
 from agent.context.usage_reports import MessageCost, UsageReports
@@ -123,7 +123,7 @@ class MessageIndex:
     system: int | None = None  # offset of the system message of the view
     task: int | None = None  # offset of the briefing of the view
     words: int | None = None  # offset of the newest message of a person before the cut of the newest compaction
-    comments: tuple[Comment, ...] = ()  # all comments of people, before and after the cut
+    comments: tuple[RecordedComment, ...] = ()  # all comments of people, before and after the cut
     # The newest answers of the model with text; of several similar answers only the newest.
     notes: tuple[Note, ...] = ()
     # number and offset of the answer with a question to a person that is still open
@@ -229,9 +229,9 @@ class MessageIndex:
         if is_comment(record):
             tokens = int(record.get("tokens") or 0) - pictures.tokens_of(record)
             if record.get("kind") == CONDITION:
-                self.comments = (*self.comments, Comment(seq, offset, tokens, whole=True))
+                self.comments = (*self.comments, RecordedComment(seq, offset, tokens, whole=True))
                 return
-            self.comments = (*self.comments, Comment(seq, offset, tokens, *(self.asked or ())))
+            self.comments = (*self.comments, RecordedComment(seq, offset, tokens, *(self.asked or ())))
             self.asked = None
         elif record["role"] == "assistant" and is_seen(record):
             if record["content"]:

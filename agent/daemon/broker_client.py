@@ -16,7 +16,7 @@ from agent import clock
 from agent.daemon.restarting_thread import RestartingThread
 from agent.errors import MakimonoError
 from agent.observe import log
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.taskqueue.broker import make_broker
 from agent.wiring.wiring import Wiring
 
@@ -66,7 +66,7 @@ class BrokerClient:
         self._settled: deque[str] = deque()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self.items = Items.announcing(events, "broker")
+        self.items = ItemLoop.announcing(events, "broker")
         self.thread = RestartingThread("courier", self._run, self._died)
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.daemon.task_reasons import REASONS, TaskReasons
-from agent.observe.gauges import Group, RateLimit, Snapshot
+from agent.observe.gauges import LedgerSnapshot, RateLimit, RowGroup
 from agent.values import Status
 from agent.wiring.wiring import Wiring
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 
-def snapshot(settings: Settings) -> Snapshot:
+def snapshot(settings: Settings) -> LedgerSnapshot:
     """The values of all gauges: the rows of the ledger, counted by status and host, with their ages, and the rest.
     Raises LedgerError, HostError or DiskError if the ledger cannot be read."""
     with closing(Wiring(settings)) as wiring:
         ledger = wiring.ledger
         now = ledger.now()
         groups = tuple(
-            Group(str(row["status"]), str(row["host"]), int(row["count"]), _age(row["since"], now.timestamp()))
+            RowGroup(str(row["status"]), str(row["host"]), int(row["count"]), _age(row["since"], now.timestamp()))
             for row in ledger.count_groups()
         )
         reasons = TaskReasons(settings, ledger, wiring.owner)
@@ -43,7 +43,7 @@ def snapshot(settings: Settings) -> Snapshot:
             if (found := reasons.of(row)) is not None
         )
         jobs = len(ledger.due_extractions()) if settings.memory.enabled else None
-        return Snapshot(
+        return LedgerSnapshot(
             groups,
             reasons.workers,
             waiting={code: waiting[code] for code in REASONS if code not in OF_ENDED},

@@ -27,7 +27,7 @@ from agent.dashboard import connections, helper_process, memory_pages, rendering
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import PARTS, Pages, public, whole_number
-from agent.dashboard.watcher import Watcher
+from agent.dashboard.watcher import ChangeWatcher
 from agent.errors import MakimonoError, UsageError
 from agent.observe import log
 from agent.security.redact import masker_of
@@ -77,7 +77,7 @@ class Site:
         # pages that wait for a helper process, and large pages, must not take the threads of the other pages
         self.waiting_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="helper")
         self.large_threads = ThreadPoolExecutor(LARGE_THREADS, thread_name_prefix="large")
-        self.watcher = Watcher(settings, self.reader, self.run)
+        self.watcher = ChangeWatcher(settings, self.reader, self.run)
         self.is_closing = asyncio.Event()
 
     def app(self) -> ASGIApp:
@@ -101,13 +101,13 @@ class Site:
             Route(f"{task}/compactions/{{number}}", partial(self.record, part="compactions")),
         ]
         handlers: dict[Any, Any] = {404: self.missing, 405: self.missing, 500: self.broken, ClientDisconnect: self.gone}
-        return Checks(Starlette(routes=routes, exception_handlers=handlers), self)
+        return RequestChecks(Starlette(routes=routes, exception_handlers=handlers), self)
 
     async def warm(self) -> None:
         """Load the modules and templates that the first page needs; they live as long as the process, so the garbage
         collector need not look at them again."""
         rendering.warm()
-        await self.run(lambda: self.pages.tasks(task_list.Query()))
+        await self.run(lambda: self.pages.tasks(task_list.TaskListQuery()))
         gc.collect()
         gc.freeze()
 
@@ -133,7 +133,7 @@ class Site:
     async def tasks(self, request: Request) -> Response:
         """Answers `/tasks`: the list of tasks."""
         given = dict(request.query_params)
-        return await self.page(request, "tasks", lambda: self.pages.tasks(task_list.Query.of(given)))
+        return await self.page(request, "tasks", lambda: self.pages.tasks(task_list.TaskListQuery.of(given)))
 
     async def task(self, request: Request, part: str) -> Response:
         """Answers `/tasks/UUID` and the addresses of the task's parts."""
@@ -269,7 +269,7 @@ class Site:
         itself."""
         if request.scope.get("is_bearer"):
             return True
-        has_origin = request.headers.get("origin") is not None  # `Checks` has compared the `Origin` header already
+        has_origin = request.headers.get("origin") is not None  # `RequestChecks` has compared the header `Origin`
         cookie = request.scope.get("form_cookie", "")
         return has_origin and self.access.is_form_token(cookie, form.get(rules.FORM_FIELD, ""))
 
@@ -327,7 +327,7 @@ class Site:
         return answer
 
 
-class Checks:
+class RequestChecks:
     """The checks of each request before it reaches a page, and the headers of each answer."""
 
     def __init__(self, app: ASGIApp, site: Site) -> None:

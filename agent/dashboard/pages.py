@@ -45,7 +45,7 @@ class Pages:
         self.settings = settings
         self.reader = reader
 
-    def tasks(self, query: task_list.Query) -> Json:
+    def tasks(self, query: task_list.TaskListQuery) -> Json:
         """The value of the page with the list of tasks."""
         try:
             with self.reader.ledger() as ledger:

@@ -39,7 +39,7 @@ HERE = ("daemon", "worker", "disk")
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class TaskListQuery:
     """The filter, search, order and position of a page of the task list. `text` is searched for in titles, uuids,
     issues, people, branches and errors."""
 
@@ -52,7 +52,7 @@ class Query:
     page: int = 1
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Query:
+    def of(cls, given: Mapping[str, str]) -> TaskListQuery:
         """The query in the parameters of an address; an empty parameter counts as missing. Raises UsageError for a
         value that is not allowed."""
         page = given.get("page", "") or "1"
@@ -104,7 +104,7 @@ def _searched(text: str) -> str:
     return text.replace("\0", "")[:LONGEST_SEARCH]  # PostgreSQL refuses NUL
 
 
-def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
+def listed(settings: Settings, ledger: Ledger, query: TaskListQuery) -> Json:
     """The value of one page of the task list."""
     reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
     name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"
@@ -130,7 +130,7 @@ def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
     }
 
 
-def _links(query: Query, *, more: bool) -> Json:
+def _links(query: TaskListQuery, *, more: bool) -> Json:
     sorts = {
         name: query.address(sort=name, order="asc" if query.sort == name and query.descending else "", page="")
         for name in SORTS

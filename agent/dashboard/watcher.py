@@ -37,7 +37,7 @@ MOST_PAGES = 100
 WATCHED = (MESSAGES, TOOLS, REQUESTS, COMPACTIONS)
 
 
-class Watcher:
+class ChangeWatcher:
     """Detects the changes for any number of open pages. `run` runs a blocking function in a thread."""
 
     def __init__(

@@ -54,7 +54,7 @@ class Stopped(BaseException):
 
 
 @dataclass(slots=True)
-class Lease:
+class ExtractionLease:
     """The lease of one task's extraction. A thread extends the lease of the extraction; `lost` is True once another
     process has the lease."""
 
@@ -88,7 +88,7 @@ def run(wiring: Wiring, uuid: str) -> bool:
     except LockHeld:
         return False
     try:
-        lease = Lease(wiring, uuid, clock.now() + timedelta(seconds=LEASE_SECONDS))
+        lease = ExtractionLease(wiring, uuid, clock.now() + timedelta(seconds=LEASE_SECONDS))
         if not wiring.ledger.begin_extraction(uuid, lease.until):
             return False
         row = wiring.ledger.get(uuid)
@@ -112,7 +112,7 @@ def follow(store: MemoryStore, events: Events) -> None:
 
 
 @contextmanager
-def _extending(lease: Lease) -> Iterator[None]:
+def _extending(lease: ExtractionLease) -> Iterator[None]:
     over = threading.Event()
 
     def extend() -> None:
@@ -137,7 +137,7 @@ class Job:
 
     id: str
     strategy: str
-    work: Callable[[Wiring, MemoryStore, Row, Lease], Extracted]
+    work: Callable[[Wiring, MemoryStore, Row, ExtractionLease], Extracted]
 
 
 def jobs_of(row: Row) -> list[Job]:
@@ -148,7 +148,7 @@ def jobs_of(row: Row) -> list[Job]:
     return found
 
 
-def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
+def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease) -> Extracted:
     """Extract the memories of the task from its folder; do nothing if the folder was removed meanwhile. Raises LockHeld
     while another process works in the folder."""
     folder = folder_of(wiring.settings, row.uuid)
@@ -162,13 +162,13 @@ def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extra
         durable_files.unlock(lock)
 
 
-def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
+def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease) -> Extracted:
     """Add the end of the pull request to memory (`Feedback.of_pull`)."""
     lease.check()
     return Extracted(amended=Feedback(wiring, store).of_pull(row))
 
 
-def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
+def _work(wiring: Wiring, row: Row, lease: ExtractionLease) -> bool:
     """Run those jobs of a row that are not done; return whether all are done now."""
     store = open_memory(wiring.settings, f"extraction of {row.uuid}")
     try:
@@ -192,14 +192,14 @@ def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
     return wiring.ledger.mark_extracted(row.uuid, lease.until)
 
 
-def _give_back(wiring: Wiring, lease: Lease, seconds: float) -> None:
+def _give_back(wiring: Wiring, lease: ExtractionLease, seconds: float) -> None:
     """Make the extraction of the row due again after `seconds`. If the ledger fails, the lease of the extraction
     expires, with the same effect."""
     with suppress(MakimonoError):
         wiring.ledger.delay_extraction(lease.uuid, lease.until, clock.now() + timedelta(seconds=seconds))
 
 
-def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -> float:
+def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, job: Job) -> float:
     """Run one try of a job, unless the job is done; return the seconds until the next try, 0 if no further try is
     needed."""
     begun = clock.monotonic()

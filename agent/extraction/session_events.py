@@ -22,7 +22,7 @@ from agent.memory import NewEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agent.extraction.task_record import Failure, Statement, TaskRecord
+    from agent.extraction.task_record import Failure, PersonText, TaskRecord
     from agent.taskqueue import Row
 
 OUTSIDE, INFERENCE, VERIFIED = 0, 1, 2
@@ -141,7 +141,7 @@ def _people(task: TaskRecord) -> Iterator[SessionEvent]:
             yield _said(token, COMMENT_TEXT, one, one.text, trusted=trusted)
 
 
-def _said(token: str, source: str, one: Statement, text: str, *, trusted: bool) -> SessionEvent:
+def _said(token: str, source: str, one: PersonText, text: str, *, trusted: bool) -> SessionEvent:
     trust = INFERENCE if trusted else OUTSIDE
     return SessionEvent(token, source, "user", text, trust, one.at, one.author, of_issue=bool(one.version))
 

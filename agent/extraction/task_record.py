@@ -19,7 +19,7 @@ from agent.store.jsonl import records
 from agent.taskqueue.base import MemoryRequest
 from agent.tools.plan_and_files import WORDS
 from agent.values import End, TaskKey, Usage
-from agent.window.command_history import COMMAND, Commands, one_line
+from agent.window.command_history import COMMAND, CommandHistory, one_line
 from agent.window.stored_output import printed_lines
 from agent.worker.final_state import FinalState
 from agent.worker.fork_task import read_fork_point
@@ -51,7 +51,7 @@ MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PersonText:
     """A text of a person.  `source` is one of PEOPLE, `seq` the number of its message.  `version` tells a version of a
     comment from all others of the issue; "" in a conversation that does not record it."""
 
@@ -102,7 +102,7 @@ class TaskRecord:
     delivery: Json
     end: Json
     ending: FinalState | None
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[PersonText] = field(default_factory=list)
     plan: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ def read_task(folder: Path) -> TaskRecord:
 # --- people ----------------------------------------------------------------------------------------------------
 
 
-def _statements(folder: Path, marker: str) -> Iterator[Statement]:
+def _statements(folder: Path, marker: str) -> Iterator[PersonText]:
     """The texts of people in the order of the conversation, each once.
 
     The conversation may have the briefing twice, the second time shortened, and a comment twice, if a process died
@@ -193,7 +193,7 @@ def _statements(folder: Path, marker: str) -> Iterator[Statement]:
                 return
             known.add(what)
             at = str(record.get("timestamp") or "")
-            yield Statement(region.source, region.author, text[:LONGEST], int(record["seq"]), at, version)
+            yield PersonText(region.source, region.author, text[:LONGEST], int(record["seq"]), at, version)
 
 
 def versions_of(record: Json, marker: str) -> Iterator[tuple[Region, str]]:
@@ -256,7 +256,7 @@ class _Repairs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.places = [f"{folder.parent.parent / name / folder.name}/workspace/" for name in ("running", "completed")]
-        self.commands = Commands()
+        self.commands = CommandHistory()
         self.found: dict[int, Failure] = {}  # number of a failed call → its record, resolved or not
         # Number of an unresolved failed call → files that were edited since.
         self.edits: dict[int, dict[str, None]] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     Order = Callable[[list[str], int], list[str]]
-    OnError = Callable[["Entry", OSError], None]
+    OnError = Callable[["WalkedEntry", OSError], None]
 
 Identity = tuple[int, int]
 """Device and inode of a file: they distinguish two files that had the same name at different times."""
@@ -39,7 +39,7 @@ _SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of an entry that is gone or no longer a folder, because a process changes the tree during the walk."""
 
 
-class Entry:
+class WalkedEntry:
     """One entry of a tree that is walked.
 
     `folder` is the descriptor of the parent folder, valid until the walk continues. `status` is the status of the entry
@@ -236,7 +236,7 @@ def grant(
         os.close(pinned)
 
 
-def pass_over(_entry: Entry, _error: OSError) -> None:
+def pass_over(_entry: WalkedEntry, _error: OSError) -> None:
     """An `on_error` function for `walk` that ignores the error, so a folder that cannot be opened counts as empty."""
 
 
@@ -248,13 +248,13 @@ def walk(
     order: Order | None = None,
     only: frozenset[str] | None = None,
     on_error: OnError | None = None,
-) -> Iterator[Entry]:
-    """Yield every entry below `top`; each folder before its content and again after it (`Entry.left`).
+) -> Iterator[WalkedEntry]:
+    """Yield every entry below `top`; each folder before its content and again after it (`WalkedEntry.left`).
 
     `within` is the file descriptor of the folder that `top` is relative to. `order(names, depth)` sorts the names of
     one folder. With `only` the walk yields all folders, and the other entries that have a name in `only`; the remaining
     entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened is passed
-    to `on_error`, and is yielded a second time (`Entry.left`) like any other folder. A folder that was moved during the
+    to `on_error`, and is yielded a second time (`WalkedEntry.left`) like any other folder. A folder that was moved during the
     walk is passed to `on_error` too; the walk then continues in the nearest folder above it that was not moved. Without
     `on_error` a folder that cannot be opened, or that was moved, raises OSError. Entries of the tree that disappear
     during the walk are skipped. Raises OSError if `top` is not a folder.
@@ -265,7 +265,7 @@ def walk(
     way = Descent(open_folder(top, within, repair=repair))
     listings: list[Iterator[str]] = []
     large: list[int] = []  # positions in `listings` of large folders with names that are still being read
-    above: list[Entry] = []
+    above: list[WalkedEntry] = []
     try:
         listings.append(_listing(way, order, only, lazily=True))
         while True:
@@ -292,7 +292,7 @@ def walk(
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            entry = Entry(way.here, name, status, way.names)
+            entry = WalkedEntry(way.here, name, status, way.names)
             yield entry
             if not (entry.enter and stat.S_ISDIR(status.st_mode)):
                 continue
@@ -361,6 +361,6 @@ def _is_folder(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False)
 
 
-def _again(entry: Entry, way: Descent) -> Entry:
+def _again(entry: WalkedEntry, way: Descent) -> WalkedEntry:
     entry.left, entry.folder = True, way.here
     return entry

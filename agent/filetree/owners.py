@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.filetree.descent import PINNED, open_folder, walk
 
 if TYPE_CHECKING:
-    from agent.filetree.descent import Entry
+    from agent.filetree.descent import WalkedEntry
 
 
 def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
@@ -37,7 +37,7 @@ def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | No
             _give_one(entry, uid, gid)
 
 
-def _give_one(entry: Entry, uid: int, gid: int) -> None:
+def _give_one(entry: WalkedEntry, uid: int, gid: int) -> None:
     """Change the owner of an entry, unless the name of the entry belongs to another inode than the one in
     `entry.status` by now.
 

@@ -17,7 +17,7 @@ import orjson
 
 from agent import clock
 from agent.forge.base import Comment
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -89,7 +89,7 @@ def with_pull(cursor: str | None, number: str | None) -> str | None:
     return more.text()
 
 
-_ODD = Items.logging("comments")
+_ODD = ItemLoop.logging("comments")
 
 
 def news_of(

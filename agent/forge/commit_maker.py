@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeEntry:
+class CommitEntry:
     """One path of a git tree: its mode in git's six digits, and the full name of its object; None removes the path."""
 
     path: str
@@ -39,7 +39,7 @@ class CommitMaker(Protocol):
     and the other errors of a request.
     """
 
-    def make_tree(self, base: str, entries: Sequence[TreeEntry]) -> str:
+    def make_tree(self, base: str, entries: Sequence[CommitEntry]) -> str:
         """The full hash of a tree that is the tree `base` with the changes `entries`; a path to remove must exist."""
         ...
 

@@ -31,7 +31,7 @@ the token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A successful answer: status, headers with lower-case names, decoded JSON (None if there is no body)."""
 
     status: int
@@ -89,7 +89,7 @@ class EtagCache:
         what: str,
         *,
         advice: str = "",
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The decoded answer of a successful request (`status` below 400).
 
         An answer with an ETag is stored under the name of its request.  `kept` is the stored answer from which this
@@ -101,7 +101,7 @@ class EtagCache:
         if status == 304:
             if kept is None:
                 raise AnswerOdd(f"{what}: 304 without having been asked with a condition")
-            return Answer(304, kept.headers, _loaded(zlib.decompress(kept.packed)))
+            return HttpAnswer(304, kept.headers, _loaded(zlib.decompress(kept.packed)))
         try:
             data = _loaded(body) if body else None
         except (ValueError, RecursionError) as error:
@@ -113,7 +113,7 @@ class EtagCache:
         if verb == "GET" and (etag := headers.get("etag")):
             told = {key: headers[key] for key in HEADERS if key in headers}
             self.put(request_name(path, query), CachedAnswer(etag, told, zlib.compress(body, 1)))
-        return Answer(status, headers, data)
+        return HttpAnswer(status, headers, data)
 
     def put(self, name: str, kept: CachedAnswer) -> None:
         """Store an answer; if the cache is full, the least recently used answers are evicted."""

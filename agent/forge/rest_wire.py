@@ -22,7 +22,7 @@ from agent import __version__, clock
 from agent.errors import AnswerOdd, ForgeLimited, ForgeUnreachable
 from agent.forge import http
 from agent.forge.ca_bundle import ca_bundle_of
-from agent.forge.etag_cache import Answer, EtagCache, condition, request_name
+from agent.forge.etag_cache import EtagCache, HttpAnswer, condition, request_name
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
 from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
@@ -86,7 +86,7 @@ class RestWire(ABC):
         reserve: float | None = None,
         checked: bool = True,
         plain: bool = False,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
@@ -122,7 +122,7 @@ class RestWire(ABC):
             if status < 400:
                 self.limiter.went_well()
                 if plain:
-                    return Answer(status, headers, content.decode("utf-8", "replace"))
+                    return HttpAnswer(status, headers, content.decode("utf-8", "replace"))
                 answer = self.kept.decode(verb, path, query, kept, status, headers, content, what, advice=self.advice)
                 if checked:
                     self.shapes.check(verb, path, answer.data, what)
@@ -254,7 +254,7 @@ class RestWire(ABC):
 
     @abstractmethod
     def _following(
-        self, path: str, params: dict[str, Any], answer: Answer, number: int
+        self, path: str, params: dict[str, Any], answer: HttpAnswer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
         """(path, query) of the next page of a list if the answer has no `Link` header, None after the last page.
         `number` is the number of items of the list that were read so far."""

@@ -13,7 +13,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent.forge.etag_cache import Answer, request_name
+from agent.forge.etag_cache import HttpAnswer, request_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class SingleReads:
         finally:
             self._of_thread.answers = None
 
-    def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> Answer | None:
+    def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> HttpAnswer | None:
         """The earlier answer to the same GET in the scope; None if the scope has no such answer. A call of `find` for
         another verb than GET removes all stored answers."""
         answers = self._answers
@@ -50,7 +50,7 @@ class SingleReads:
             return None
         return answers.get(request_name(path, query))
 
-    def put(self, verb: str, path: str, query: Mapping[str, Any] | None, answer: Answer) -> None:
+    def put(self, verb: str, path: str, query: Mapping[str, Any] | None, answer: HttpAnswer) -> None:
         """Store the answer to a GET; outside a scope, and for other verbs, `put` does nothing."""
         if self._answers is not None and verb == "GET":
             self._answers[request_name(path, query)] = answer
@@ -59,7 +59,7 @@ class SingleReads:
         """Store an item of a list for `item`. It is not the answer to a GET of `path`, since items of a list lack
         fields: GitLab's merge requests have no `head_pipeline` in a list."""
         if self._answers is not None:
-            self._answers[f"item {path}"] = Answer(200, data=item)
+            self._answers[f"item {path}"] = HttpAnswer(200, data=item)
 
     def item(self, path: str) -> dict[str, Any] | None:
         """The item of a list that was stored for `path` in this scope, else None."""
@@ -67,6 +67,6 @@ class SingleReads:
         return None if found is None else found.data
 
     @property
-    def _answers(self) -> dict[str, Answer] | None:
-        found: dict[str, Answer] | None = getattr(self._of_thread, "answers", None)
+    def _answers(self) -> dict[str, HttpAnswer] | None:
+        found: dict[str, HttpAnswer] | None = getattr(self._of_thread, "answers", None)
         return found

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.unanswered_lists import postponed
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,7 +69,7 @@ class BaseTaskGetter(ABC):
         self._askers: dict[tuple[Any, ...], Any] = {}
         # True: the poll lists the issues with the processing or paused label, not those that wait for work.
         self._left = False
-        self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
+        self._items = ItemLoop(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         found = self._all()
@@ -123,7 +123,7 @@ class BaseTaskGetter(ABC):
             self.failed = self.failed or postponed(map(name, later))
         return due
 
-    def _end_lists(self, lists: Items) -> None:
+    def _end_lists(self, lists: ItemLoop) -> None:
         """Finish the error handling (`lists`) for the lists that this poll requested.
 
         If the poll could read one of the lists, it stores the error of a list without an answer in `failed`, and

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeLimited, ForgeRefused, ForgeUnreachable
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,9 +31,9 @@ class UnansweredLists:
         self.ask = ask
         self.names: dict[str, None] = {}  # the list of which the last failure is the oldest comes first
 
-    def loop(self, skipped: Callable[[str, str], None]) -> Items:
-        """An error-handling loop over the lists of one poll (`Items`)."""
-        return Items(skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused), is_away=self.is_away)
+    def loop(self, skipped: Callable[[str, str], None]) -> ItemLoop:
+        """An error-handling loop over the lists of one poll (`ItemLoop`)."""
+        return ItemLoop(skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused), is_away=self.is_away)
 
     def in_order(self, lists: Iterable[T], name: Callable[[T], str]) -> tuple[list[T], list[T]]:
         """Divides `lists` into (the lists to request at this poll, the lists that wait for a later poll)."""

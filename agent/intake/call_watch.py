@@ -21,7 +21,7 @@ from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
 from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.issue import commands
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.values import CLOSED_STATUSES
 from agent.work.publish import is_own
 
@@ -53,7 +53,7 @@ class CallWatch:
         self.seen = seen
         self.skipped = skipped
         self.told: set[TaskKey] = set()  # issues that were reported as altered
-        self.items = Items(skipped)
+        self.items = ItemLoop(skipped)
         self.cursor: str | None = None
         # Changed issues with their texts, in which calls are still to be looked for.
         self.waiting: dict[TaskKey, Comment] = {}

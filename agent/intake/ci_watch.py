@@ -18,7 +18,7 @@ from agent.intake.enqueue import Intake, continue_task
 from agent.issue.ci_rounds import red_checks, rounds_of, started_by
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.values import Public, Status
 from agent.worker.parent_task import summary_of
 
@@ -51,7 +51,7 @@ class CiWatch:
 
     def __init__(self, intake: Intake, skipped: Callable[[str, str], None]) -> None:
         self.intake = intake
-        self.items = Items(skipped)
+        self.items = ItemLoop(skipped)
         self.settled: set[str] = set()  # uuids of tasks of which the checks are not read any more
         # uuid of a task → its pull request, which does not change after the end of the task
         self.rounds: dict[str, CiRounds | None] = {}

@@ -37,7 +37,7 @@ from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
 from agent.issue.status import WAITING, show_status
 from agent.issue.stop_reason import reason_on_forge
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.taskqueue.row_holder import owner
 from agent.values import CLOSED_STATUSES, Status
 from agent.worker.inbox import comments_since, for_model
@@ -99,8 +99,8 @@ class CommentPoller:
         # keys of tasks in `stirred` for which processing failed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
         self.seen = Acknowledgements(forge, events)
-        self.items = Items(self._skipped)
-        self.rows = Items(self._skipped)
+        self.items = ItemLoop(self._skipped)
+        self.rows = ItemLoop(self._skipped)
         self.calls = CallWatch(self.intake, self.seen, self._skipped)
         self.ci = CiWatch(self.intake, self._skipped)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agent.forge import Task
     from agent.forge.base import Forge
     from agent.observe.events import Events
-    from agent.observe.item_loop import Items
+    from agent.observe.item_loop import ItemLoop
     from agent.taskqueue import Ledger
     from agent.values import TaskKey
 
@@ -67,7 +67,7 @@ def enqueue_orphans(
     ledger: Ledger,
     forge: Forge,
     events: Events,
-    items: Items,
+    items: ItemLoop,
     *,
     surely: bool,
     waits: Callable[[str, str], object] = lambda _key, _why: None,

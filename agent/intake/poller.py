@@ -22,7 +22,7 @@ from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.intake.interval import PollingInterval
 from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
 from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
-from agent.observe.item_loop import WHOLE, Items
+from agent.observe.item_loop import WHOLE, ItemLoop
 from agent.taskqueue.row_holder import is_alone
 from agent.values import Status
 from agent.worker.parent_task import parent_of
@@ -66,7 +66,7 @@ class PolledForge:
     forge: Forge
     interval: PollingInterval
     comment_poller: CommentPoller
-    items: Items
+    items: ItemLoop
     backlog: Backlog
     list_at: float = 0.0
     problems: set[str] = field(default_factory=set)  # problems of the last poll, so that each problem is reported once
@@ -107,11 +107,11 @@ class Poller:
         self.places = [self._place(forge) for forge in forges]
         # the time (of the monotonic clock) at which the poller last began to put a found task into the ledger
         self.moved_at = clock.monotonic()
-        self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
+        self.items = ItemLoop(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
     def _place(self, forge: Forge) -> PolledForge:
         attention = CommentPoller(self.settings, self.ledger, forge, self.events)
-        items = Items(partial(report_skipped, self.events, forge))
+        items = ItemLoop(partial(report_skipped, self.events, forge))
         return PolledForge(
             forge, PollingInterval.for_forge(self.settings, forge), attention, items, Backlog(self._priority)
         )

@@ -104,7 +104,7 @@ class ExchangeWatch:
             raise late
 
 
-class Watcher:
+class ExchangeWatcher:
     """A Watcher has a thread that checks `control` and the deadline during an exchange.
 
     The watching thread serves one exchange after another, since a new thread for each exchange would take more time

@@ -17,7 +17,7 @@ from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefuse
 from agent.llm.error_wordings import NO_ANSWER_TO_TOOLS
 from agent.llm.request_lines import lines
 from agent.llm.text_call_formats import MOST, ends_in_calls, whole_calls
-from agent.llm.tool_calls_as_text import HEAD, RECOVERED, TEXT, TextForm, new_id
+from agent.llm.tool_calls_as_text import HEAD, RECOVERED, TEXT, TextCallForm, new_id
 from agent.store.storable_text import fit_json
 from agent.values import Span
 
@@ -55,7 +55,7 @@ class CallMode:
         self._tried = False
         self._distrusted = False
         self._answered = False
-        self._form: TextForm | None = None
+        self._form: TextCallForm | None = None
         self._said = False
 
     @property
@@ -67,12 +67,12 @@ class CallMode:
         return self.wanted == "text" or self.refused or unable or self._tried or self._trying is not None
 
     @property
-    def form(self) -> TextForm:
+    def form(self) -> TextCallForm:
         """The form of tool calls as text for this task, which is derived from the task's first messages."""
         if self._form is None:
             path = self.store.get_current_context_file()
             head = list(islice(lines((Span(path),)), HEAD)) if path.exists() else []
-            form = TextForm(self.tools, head)
+            form = TextCallForm(self.tools, head)
             if len(head) < HEAD:
                 return form
             self._form = form

@@ -60,7 +60,7 @@ class TextAnswer:
     made_up: bool = False
 
 
-class TextForm:
+class TextCallForm:
     """The form of tool calls as text in one task.  `tools` are the schemas of the tools in OpenAI's form."""
 
     def __init__(self, tools: Sequence[Json], head: Iterable[bytes]) -> None:

@@ -25,7 +25,7 @@ from agent.config.proxies import proxy
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnreachable
 from agent.llm.error_body import parse_error_body
 from agent.llm.error_mapping import STALLED_TRIES, TRANSIENT_TRIES, map_error
-from agent.llm.exchange_watch import CONNECT, Sockets, Watcher
+from agent.llm.exchange_watch import CONNECT, ExchangeWatcher, Sockets
 from agent.llm.stream_accumulator import StreamAccumulator
 from agent.llm.urls import is_loopback
 from agent.registry import without
@@ -185,7 +185,7 @@ class Transport:
         self.used_at = clock.monotonic()
         self.headers = {"Accept-Encoding": "identity", "Connection": "keep-alive", **headers}
         self.adapter = Adapter(self.sockets)
-        self.watcher = Watcher(self.sockets, control)
+        self.watcher = ExchangeWatcher(self.sockets, control)
         self.heard: set[str] = set()  # names of the headers of all answers so far, in lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
         self._around: dict[Any, Mapping[str, Any]] = {}

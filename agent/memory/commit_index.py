@@ -75,7 +75,7 @@ class CommitIndex:
     def _run(self, query: str, actor_id: str, repository: str) -> list[dict[str, str]]:
         return self.database.run(query, actor_id=actor_id, repository=repository)
 
-    def _add_commit(self, actor_id: str, repository: str, commit: Commit) -> bool:
+    def _add_commit(self, actor_id: str, repository: str, commit: HistoryCommit) -> bool:
         message = _TRAILER.sub("", marked(replace_surrogates(self.mask(commit.message))))[:MESSAGE]
         subject = message.partition("\n")[0][:SUBJECT]
         rows = self.database.run(

@@ -28,7 +28,7 @@ _BINARY = 8000
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class HistoryCommit:
     """One commit.  `paths` is empty for a commit that touches more than MOST_FILES files."""
 
     sha: str
@@ -79,12 +79,12 @@ class CommitReader:
             asked.append(f"^{known}")
         return git(*asked, git_dir=self.git_dir).output.decode().split()
 
-    def commits(self, shas: Sequence[str]) -> Iterator[Commit]:
+    def commits(self, shas: Sequence[str]) -> Iterator[HistoryCommit]:
         """The commits with the hashes `shas`, in the same order; a commit that git cannot print is left out."""
         for at in range(0, len(shas), PAGE):
             yield from self._page(shas[at : at + PAGE])
 
-    def _page(self, shas: Sequence[str]) -> Iterator[Commit]:
+    def _page(self, shas: Sequence[str]) -> Iterator[HistoryCommit]:
         asked = "\n".join(shas).encode()
         try:
             told = git(
@@ -107,7 +107,7 @@ class CommitReader:
         paths = _paths(touched.output, shas)
         for sha in shas:
             found = paths.get(sha, [])
-            yield Commit(sha, messages.get(sha, ""), tuple(found) if len(found) <= MOST_FILES else ())
+            yield HistoryCommit(sha, messages.get(sha, ""), tuple(found) if len(found) <= MOST_FILES else ())
 
     def files(self, tip: str) -> Iterator[TreeFile]:
         """The regular files in the tree of the commit `tip`."""

@@ -182,7 +182,7 @@ class EventSearch:
         rows = {row["id"]: row for row in self.database.run("event_rows", ids=as_json(best))}
         return [hit_of(rows[key], ranked[key] * covered[key]) for key in best]
 
-    def _coverage(self, asked: Query, keys: Sequence[int]) -> dict[int, float]:
+    def _coverage(self, asked: SearchQuery, keys: Sequence[int]) -> dict[int, float]:
         """key of an event → share of the query that the event together with its neighbours contains, 0 to 1."""
         around = self.search.around(keys)
         needed = {*keys, *(one for _, one in around)}

@@ -30,7 +30,7 @@ PAGE = 500
 
 
 @dataclass(slots=True)
-class Selection:
+class ForgetSelection:
     """Events and records to forget: the numbers of the events, the ids of the records, and the texts and sessions of
     both; `purge.py` checks afterwards that memory.db and its exports no longer contain the texts."""
 
@@ -40,11 +40,11 @@ class Selection:
     sessions: set[str] = field(default_factory=set)
 
 
-def select(database: MemoryDatabase, selector: Selector) -> Selection:
+def select(database: MemoryDatabase, selector: Selector) -> ForgetSelection:
     """Select the events and records that match `selector`, and every record that has no other sources."""
     if not (selector.ids or selector.session or selector.actor or selector.namespace or selector.match):
         raise UsageError("nothing to forget is named; name ids, a session, an actor, a namespace or a text")
-    found = Selection()
+    found = ForgetSelection()
     _select_ids(database, selector.ids, found)
     for row in _rows(database, "events_page", "id"):
         if _fits_event(row, selector):
@@ -72,7 +72,7 @@ def names(database: MemoryDatabase) -> tuple[set[str], set[str]]:
     return sessions - {""}, actors - {""}
 
 
-def _select_ids(database: MemoryDatabase, ids: Iterable[str], found: Selection) -> None:
+def _select_ids(database: MemoryDatabase, ids: Iterable[str], found: ForgetSelection) -> None:
     for one in ids:
         if one.isdecimal() and database.run("event_get", id=int(one)):
             found.events.add(int(one))
@@ -113,7 +113,7 @@ def _contains(match: str | None, *texts: str) -> bool:
     return bool(match) and any(match.casefold() in text.casefold() for text in texts if match)
 
 
-def _close(database: MemoryDatabase, found: Selection) -> None:
+def _close(database: MemoryDatabase, found: ForgetSelection) -> None:
     """Add records that have all their sources in the selection, until no such record is left."""
     sources: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in database.run("sources_all"):
@@ -129,7 +129,7 @@ def _close(database: MemoryDatabase, found: Selection) -> None:
         found.records |= lost
 
 
-def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
+def forget(write: Writing, found: ForgetSelection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
     """Remove the selected events and records from the log and from the tables, inside a transaction.  `commits` and
     `actor` describe the removed part of the history of commits; other hosts read them from the log and remove the same
     part."""

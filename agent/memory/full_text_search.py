@@ -31,7 +31,7 @@ MOST_TERMS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SearchQuery:
     """A query: all its `terms`, the `known` ones (the rarest terms that occur in the index), and `counts`, the number
     of texts for each term that occurs."""
 
@@ -53,13 +53,13 @@ class FullTextSearch:
         self.index = index
         self.kind: Kind = index.kind
 
-    def query(self, terms: Sequence[str]) -> Query:
+    def query(self, terms: Sequence[str]) -> SearchQuery:
         """Make a Query from terms, with the number of texts for each term."""
         counts = self.index.counts(terms)
         known = sorted((term for term in terms if term in counts), key=lambda term: (counts[term], term))[:MOST_TERMS]
-        return Query(terms, counts, known)
+        return SearchQuery(terms, counts, known)
 
-    def coverage(self, query: Query, total: int) -> Coverage:
+    def coverage(self, query: SearchQuery, total: int) -> Coverage:
         """The function that computes which share of the query the terms of a text cover; `total` is the number of
         texts."""
         return Coverage(weights(query.terms, query.counts, total), query.counts)
@@ -68,7 +68,7 @@ class FullTextSearch:
         """The number of indexed texts."""
         return int(self.database.run(f"{self.kind}_total")[0]["texts"])
 
-    def candidates(self, query: Query, top_k: int, **among: Any) -> list[int]:
+    def candidates(self, query: SearchQuery, top_k: int, **among: Any) -> list[int]:
         """Keys of the texts that match by themselves, without their neighbours, best first.  `among` are parameters of
         the named SQL query that restrict the texts (actor, session, namespace)."""
         most = max(MOST, 5 * top_k)
@@ -82,7 +82,7 @@ class FullTextSearch:
         rows = self.database.run(f"{self.kind}_candidates", match=match_of(terms), most=most, **among)
         return [row["key"] for row in rows]
 
-    def scores(self, query: Query, blocks: Mapping[int, int]) -> dict[int, Scores]:
+    def scores(self, query: SearchQuery, blocks: Mapping[int, int]) -> dict[int, Scores]:
         """key → Scores of the text.  `blocks` maps the key of each text to the key of its session document.  The score
         of a text that does not match the query is 0."""
         keys = as_json(blocks)
@@ -98,7 +98,7 @@ class FullTextSearch:
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made
 
-    def _scores(self, part: str, query: Query, keys: str) -> dict[int, float]:
+    def _scores(self, part: str, query: SearchQuery, keys: str) -> dict[int, float]:
         rows = self.database.run(f"{self.kind}_{part}_scores", match=query.match, keys=keys)
         return {row["key"]: row["score"] for row in rows}
 

@@ -101,7 +101,7 @@ class RecordSearch:
     def _common(self) -> frozenset[str]:
         return frozenset(self.terms(COMMON_WORDS))
 
-    def _candidates(self, asked: Query, where: tuple[str, str, int], top_k: int) -> list[int]:
+    def _candidates(self, asked: SearchQuery, where: tuple[str, str, int], top_k: int) -> list[int]:
         """Keys of the active records of a namespace that may match: all of them if there are at most MOST, else the
         candidates of the search.
         """

@@ -46,7 +46,7 @@ MOST_HOSTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """The rows of the ledger with one status and host.
 
     `age` is the number of seconds for which the oldest of these rows has had its status (for a queued row: since it was
@@ -70,7 +70,7 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LedgerSnapshot:
     """The number of the ledger's rows for each status and host, with the age of the oldest open one, and the number of
     tasks that are running in this base_dir.
 
@@ -78,7 +78,7 @@ class Snapshot:
     long-term memory is off), `disk` the (free, all) bytes of the disk of base_dir (None: they cannot be read).
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     workers: int
     waiting: Mapping[str, int] = field(default_factory=dict)
     limits: tuple[RateLimit, ...] = ()
@@ -89,9 +89,9 @@ class Snapshot:
 class Gauges:
     """A collector of prometheus_client that yields the gauges; `read` returns their values."""
 
-    def __init__(self, read: Callable[[], Snapshot]) -> None:
+    def __init__(self, read: Callable[[], LedgerSnapshot]) -> None:
         self._read = read
-        self._kept: Snapshot | None = None
+        self._kept: LedgerSnapshot | None = None
         self._until = 0.0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -116,7 +116,7 @@ class Gauges:
         """The gauges without values, so that registering the collector does not read the ledger's rows."""
         yield from map(_family, ALL)
 
-    def _snapshot(self) -> Snapshot | None:
+    def _snapshot(self) -> LedgerSnapshot | None:
         now = clock.monotonic()
         if self._kept is None or now >= self._until:
             try:
@@ -127,7 +127,7 @@ class Gauges:
         return self._kept
 
 
-def _others(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+def _others(snapshot: LedgerSnapshot) -> Iterator[GaugeMetricFamily]:
     """The gauges that are not computed from counts of rows."""
     waiting, limit, remaining = map(_family, (WAITING, LIMIT, REMAINING))
     for reason, count in snapshot.waiting.items():
@@ -152,7 +152,7 @@ def _family(named: tuple[str, str, tuple[str, ...]]) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, meaning, labels=labels)
 
 
-def _counted(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+def _counted(snapshot: LedgerSnapshot) -> dict[tuple[str, str], int]:
     """(status, host) → number of rows, which is 0 for an open status without rows; hosts beyond MOST_HOSTS count as
     `other`."""
     found: dict[tuple[str, str], int] = {}

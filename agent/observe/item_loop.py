@@ -47,7 +47,7 @@ REMEMBERED = 10_000
 for the same item."""
 
 
-class Items:
+class ItemLoop:
     """The state of one loop over items: the items that failed, with their errors.
 
     `skipped` is called with the name of an item and the reason why it was skipped. `refusals` are classes of errors
@@ -73,12 +73,12 @@ class Items:
         self.in_a_row = 0
 
     @classmethod
-    def announcing(cls, events: Events, loop: str, **more: Any) -> Items:
+    def announcing(cls, events: Events, loop: str, **more: Any) -> ItemLoop:
         """Items that report a skipped item as the event `item_skipped`."""
         return cls(lambda item, why: events.emit("item_skipped", loop=loop, item=item, why=why), **more)
 
     @classmethod
-    def logging(cls, loop: str, **more: Any) -> Items:
+    def logging(cls, loop: str, **more: Any) -> ItemLoop:
         """Items that report a skipped item as the log line `item_left_out`, for code that has no events."""
         return cls(lambda item, why: log.get("items").warning("item_left_out", loop=loop, item=item, why=why), **more)
 

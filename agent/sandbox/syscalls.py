@@ -52,7 +52,7 @@ loaded on demand, and the netlink protocols for administrators, such as packet f
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RefusedSyscall:
     """One refused system call.
 
     `group` is the purpose of the refused call, and the name by which `sandbox.allow` can permit it, if that key accepts
@@ -74,30 +74,30 @@ ALLOWABLE = ("ptrace", "perf", "io_uring", "userfaultfd")
 
 CALLS = (
     # Kernel keys: a keyring belongs to a user, not to a namespace; a command inherits the daemon's session keyring.
-    Call("keys", "add_key", (248, 217), errno.ENOSYS),
-    Call("keys", "request_key", (249, 218), errno.ENOSYS),
-    Call("keys", "keyctl", (250, 219), errno.ENOSYS),
+    RefusedSyscall("keys", "add_key", (248, 217), errno.ENOSYS),
+    RefusedSyscall("keys", "request_key", (249, 218), errno.ENOSYS),
+    RefusedSyscall("keys", "keyctl", (250, 219), errno.ENOSYS),
     # Sockets to a hypervisor or of rarely used kernel modules are refused.
-    Call("families", "socket", (41, 198), errno.EAFNOSUPPORT, 0, FAMILIES),
-    Call("families", "socketpair", (53, 199), errno.EAFNOSUPPORT, 0, FAMILIES),
-    Call("protocols", "socket", (41, 198), errno.EPROTONOSUPPORT, 2, PROTOCOLS),
+    RefusedSyscall("families", "socket", (41, 198), errno.EAFNOSUPPORT, 0, FAMILIES),
+    RefusedSyscall("families", "socketpair", (53, 199), errno.EAFNOSUPPORT, 0, FAMILIES),
+    RefusedSyscall("protocols", "socket", (41, 198), errno.EPROTONOSUPPORT, 2, PROTOCOLS),
     # An io_uring performs file and socket operations that bypass this filter.
-    Call("io_uring", "io_uring_setup", (425, 425), errno.ENOSYS),
-    Call("io_uring", "io_uring_enter", (426, 426), errno.ENOSYS),
-    Call("io_uring", "io_uring_register", (427, 427), errno.ENOSYS),
+    RefusedSyscall("io_uring", "io_uring_setup", (425, 425), errno.ENOSYS),
+    RefusedSyscall("io_uring", "io_uring_enter", (426, 426), errno.ENOSYS),
+    RefusedSyscall("io_uring", "io_uring_register", (427, 427), errno.ENOSYS),
     # The calls userfaultfd, bpf and perf_event_open expose much kernel code.
-    Call("userfaultfd", "userfaultfd", (323, 282), errno.EPERM),
-    Call("bpf", "bpf", (321, 280), errno.EPERM),
-    Call("perf", "perf_event_open", (298, 241), errno.EPERM),
+    RefusedSyscall("userfaultfd", "userfaultfd", (323, 282), errno.EPERM),
+    RefusedSyscall("bpf", "bpf", (321, 280), errno.EPERM),
+    RefusedSyscall("perf", "perf_event_open", (298, 241), errno.EPERM),
     # No accounting shows secret memory: after unmapping it belongs to no process and to no file system.
-    Call("secret memory", "memfd_secret", (447, 447), errno.ENOSYS),
+    RefusedSyscall("secret memory", "memfd_secret", (447, 447), errno.ENOSYS),
     # ptrace and similar calls reach the memory, registers and descriptors of other processes.
-    Call("ptrace", "ptrace", (101, 117), errno.EPERM),
-    Call("ptrace", "process_vm_readv", (310, 270), errno.EPERM),
-    Call("ptrace", "process_vm_writev", (311, 271), errno.EPERM),
-    Call("ptrace", "pidfd_getfd", (438, 438), errno.EPERM),
+    RefusedSyscall("ptrace", "ptrace", (101, 117), errno.EPERM),
+    RefusedSyscall("ptrace", "process_vm_readv", (310, 270), errno.EPERM),
+    RefusedSyscall("ptrace", "process_vm_writev", (311, 271), errno.EPERM),
+    RefusedSyscall("ptrace", "pidfd_getfd", (438, 438), errno.EPERM),
     # syslog(2) reads the host's kernel log, if kernel.dmesg_restrict is 0.
-    Call("log", "syslog", (103, 116), errno.EPERM),
+    RefusedSyscall("log", "syslog", (103, 116), errno.EPERM),
 )
 
 TITLES = {

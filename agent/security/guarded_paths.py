@@ -19,7 +19,7 @@ from agent.security.path_rules import LOOKED_AT, REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.security.path_rules import Group
+    from agent.security.path_rules import PathRule
 
     Match = Callable[[str], str]
 
@@ -102,7 +102,7 @@ def _sentence(path: str, said: str) -> str:
 
 
 @cache
-def _of_groups(groups: tuple[Group, ...]) -> Match:
+def _of_groups(groups: tuple[PathRule, ...]) -> Match:
     """Return a function that maps a path to the rule and reason of the first group that matches it, or to "".
 
     Most patterns of paths have no wildcard except for the folders around a name; a lookup in a dict replaces the search

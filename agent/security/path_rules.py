@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Group(NamedTuple):
+class PathRule(NamedTuple):
     """One rule: patterns for files of one kind, and the reason of the rule.
 
     `why` continues a sentence that begins with rule and path: `PA-02 .tekton/push.yml is a pipeline file of
@@ -32,7 +32,7 @@ _SCRIPTS = (
 _FOLDERS = ("scripts", "script", "bin", "ci", ".ci", "tools", "hack")
 
 REFUSED = (
-    Group(
+    PathRule(
         "PA-02",
         "is a pipeline file, which the forge runs with its own rights",
         (
@@ -45,8 +45,8 @@ REFUSED = (
             *(".builds/**", ".build.{yml,yaml}"),
         ),
     ),
-    Group("PA-02", "is an action, which runs in the pipelines of who uses it", ("action.{yml,yaml}",)),
-    Group(
+    PathRule("PA-02", "is an action, which runs in the pipelines of who uses it", ("action.{yml,yaml}",)),
+    PathRule(
         "PA-02",
         "is a pipeline file, which a build service runs with its own rights",
         (
@@ -59,7 +59,7 @@ REFUSED = (
             *("atlantis.{yml,yaml}", "**/.spacelift/**"),
         ),
     ),
-    Group(
+    PathRule(
         "PA-03",
         "says who must approve changes",
         (
@@ -67,8 +67,8 @@ REFUSED = (
             *(".github/{reviewers,auto_assign,auto-assign}.{yml,yaml}",),
         ),
     ),
-    Group("PA-04", "makes git fetch from other addresses", (".gitmodules", ".lfsconfig")),
-    Group(
+    PathRule("PA-04", "makes git fetch from other addresses", (".gitmodules", ".lfsconfig")),
+    PathRule(
         "PA-08",
         "tells a machine what it may merge, update or set by itself",
         (
@@ -82,7 +82,7 @@ REFUSED = (
             ),
         ),
     ),
-    Group(
+    PathRule(
         "PA-09",
         "says how releases are made and published",
         (
@@ -99,7 +99,7 @@ REFUSED = (
 """Groups of files of which a change is not published, unless `policy.look` matches the path."""
 
 LOOKED_AT = (
-    Group(
+    PathRule(
         "PA-05",
         "is executed at install, build or test",
         (
@@ -148,12 +148,12 @@ LOOKED_AT = (
             *(".tool-versions", "**/.mise/**", "**/.config/mise/**"),
         ),
     ),
-    Group(
+    PathRule(
         "PA-05",
         "is executed by a shell, debugger or interpreter that starts in the folder",
         (".{vimrc,gdbinit,lldbinit,pdbrc,pryrc,irbrc,rprofile,psqlrc}",),
     ),
-    Group(
+    PathRule(
         "PA-05",
         "is executed by an editor that opens the folder",
         (
@@ -161,7 +161,7 @@ LOOKED_AT = (
             *(".nvim.lua", ".nvimrc", ".dir-locals.el", ".sublime-project", "*.sublime-project"),
         ),
     ),
-    Group(
+    PathRule(
         "PA-05",
         "tells a host what to build and run",
         (
@@ -183,7 +183,7 @@ LOOKED_AT = (
             *("helmfile*.{yml,yaml}", "kustomization{,.yml,.yaml}", ".argocd-source*.{yml,yaml}"),
         ),
     ),
-    Group(
+    PathRule(
         "PA-06",
         "is read by agents as instructions",
         (

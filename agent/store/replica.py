@@ -86,7 +86,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ReplicaSnapshot:
     """The state of a task at the end of a turn.
 
     `appended`: the length of each file that grows; `once`: size and time of each file that is written once, by which a
@@ -102,7 +102,7 @@ class Snapshot:
 
 def take_snapshot(
     folder: Path, growing: Iterable[str], made: Mapping[str, bytes], facts: Mapping[str, Any]
-) -> Snapshot:
+) -> ReplicaSnapshot:
     """Record the present state of the files of a task's folder, at a moment when no file ends with an incomplete line.
 
     `growing` names the files to which lines are appended; in this order, a file comes after the files to which its
@@ -116,7 +116,7 @@ def take_snapshot(
                 name = f"{parent}/{path.name}"
                 if _NAME.fullmatch(name) and not path.is_symlink() and (known := _known(path)) is not None:
                     once[name] = known
-    return Snapshot(appended, once, dict(made), dict(facts))
+    return ReplicaSnapshot(appended, once, dict(made), dict(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class Writer:
             return found is not None and int(found[1]) < self.attempt
         return parent in generations
 
-    def write(self, shot: Snapshot) -> str:
+    def write(self, shot: ReplicaSnapshot) -> str:
         """Write the state `shot` to the replica; returns the name of the new manifest."""
         self.open()
         for name, size in shot.appended.items():

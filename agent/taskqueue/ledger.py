@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
 from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, shown
@@ -54,8 +54,8 @@ class Ledger:
 
     def __init__(self, db: Database, *, place: str | None = None) -> None:
         self.db = db
-        self._items = Items.logging("rows")
-        self._dead = Items.logging("requeue_dead")
+        self._items = ItemLoop.logging("rows")
+        self._dead = ItemLoop.logging("requeue_dead")
         self.changes = RowChanges(db)
         path = getattr(db, "path", None)
         self.place = place or (row_holder.place(path.parent) if path is not None else None)

@@ -16,14 +16,14 @@ from agent.tools.outputs import blocks
 from agent.tools.read_file import detect_file
 
 if TYPE_CHECKING:
-    from agent.tools.encodings import TextForm
+    from agent.tools.encodings import TextEncoding
     from agent.tools.work_tree import Tree
     from agent.values import Json
 
 LARGEST = 10_000_000
 
 
-def load(tree: Tree, path: str) -> tuple[bytes, TextForm, os.stat_result]:
+def load(tree: Tree, path: str) -> tuple[bytes, TextEncoding, os.stat_result]:
     """Load a whole text file for an edit; raises ToolError when the file cannot be edited."""
     shown = printable(tree.relative(path))
     with tree.open(path) as descriptor:
@@ -46,7 +46,7 @@ def load(tree: Tree, path: str) -> tuple[bytes, TextForm, os.stat_result]:
         return b"".join(blocks(descriptor)), form, status
 
 
-def apply_changes(data: bytes, form: TextForm, made: list[edit.Change]) -> bytes:
+def apply_changes(data: bytes, form: TextEncoding, made: list[edit.Change]) -> bytes:
     """The content of the file after the changes; bytes outside of the changes are copied, never encoded again."""
     raw = encodings.decode(data, form)
     if form.codec == "iso2022_jp":  # in ISO-2022-JP, the bytes of a character depend on the bytes before it

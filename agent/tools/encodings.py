@@ -19,7 +19,7 @@ from agent.errors import ToolError
 
 
 @dataclass(frozen=True, slots=True)
-class TextForm:
+class TextEncoding:
     """The encoding of a text file: Python's codec for the text after the byte order mark, and a name for people."""
 
     codec: str
@@ -27,21 +27,21 @@ class TextForm:
     bom: bytes = b""
 
 
-UTF8 = TextForm("utf-8", "UTF-8")
+UTF8 = TextEncoding("utf-8", "UTF-8")
 
 _BOMS = (
-    TextForm("utf-8", "UTF-8 with BOM", codecs.BOM_UTF8),
+    TextEncoding("utf-8", "UTF-8 with BOM", codecs.BOM_UTF8),
     # UTF-32 precedes UTF-16, since the mark of UTF-32 LE begins with that of UTF-16 LE
-    TextForm("utf-32-le", "UTF-32 LE", codecs.BOM_UTF32_LE),
-    TextForm("utf-32-be", "UTF-32 BE", codecs.BOM_UTF32_BE),
-    TextForm("utf-16-le", "UTF-16 LE", codecs.BOM_UTF16_LE),
-    TextForm("utf-16-be", "UTF-16 BE", codecs.BOM_UTF16_BE),
+    TextEncoding("utf-32-le", "UTF-32 LE", codecs.BOM_UTF32_LE),
+    TextEncoding("utf-32-be", "UTF-32 BE", codecs.BOM_UTF32_BE),
+    TextEncoding("utf-16-le", "UTF-16 LE", codecs.BOM_UTF16_LE),
+    TextEncoding("utf-16-be", "UTF-16 BE", codecs.BOM_UTF16_BE),
 )
-_ISO_2022_JP = TextForm("iso2022_jp", "ISO-2022-JP")
-_EUC_JP = TextForm("euc_jp", "EUC-JP")
-_SHIFT_JIS = TextForm("cp932", "Shift_JIS")
-_LATIN_1 = TextForm("latin-1", "Latin-1")
-_CP1252 = TextForm("cp1252", "Windows-1252")
+_ISO_2022_JP = TextEncoding("iso2022_jp", "ISO-2022-JP")
+_EUC_JP = TextEncoding("euc_jp", "EUC-JP")
+_SHIFT_JIS = TextEncoding("cp932", "Shift_JIS")
+_LATIN_1 = TextEncoding("latin-1", "Latin-1")
+_CP1252 = TextEncoding("cp1252", "Windows-1252")
 
 _LOOKED_AT = 1 << 18
 """Number of bytes of a text in a legacy encoding that are compared with ordinary text; the whole text must decode."""
@@ -73,7 +73,7 @@ def decodes(data: bytes, codec: str, *, partial: bool = False) -> bool:
     return True
 
 
-def detect(data: bytes, *, partial: bool = False) -> TextForm | None:
+def detect(data: bytes, *, partial: bool = False) -> TextEncoding | None:
     """The encoding of `data`, which is the whole file or (with `partial`) its beginning; None when the encoding is
     uncertain."""
     for form in _BOMS:
@@ -125,12 +125,12 @@ def _is_latin(data: bytes) -> bool:
     return good >= total * 0.95
 
 
-def decode(data: bytes, form: TextForm) -> str:
+def decode(data: bytes, form: TextEncoding) -> str:
     """The text of a whole file; `form` is the result of `detect` for the same bytes."""
     return data[len(form.bom) :].decode(form.codec)
 
 
-def encode(text: str, form: TextForm) -> bytes:
+def encode(text: str, form: TextEncoding) -> bytes:
     """`text` in the encoding of a file, without a byte order mark; raises ToolError for the first character that cannot
     be encoded."""
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agent.tools.encodings import TextForm
+    from agent.tools.encodings import TextEncoding
 
 CHUNK = 1 << 16
 
@@ -125,7 +125,7 @@ def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -
         yield Piece(number, held.removesuffix("\r") if end == "\n" else held, before)
 
 
-def decoded(blocks: Iterable[bytes], form: TextForm | None) -> Iterator[str]:
+def decoded(blocks: Iterable[bytes], form: TextEncoding | None) -> Iterator[str]:
     r"""The text of a file's bytes after the byte order mark; invalid bytes become `\xNN`."""
     decoder = codecs.getincrementaldecoder(form.codec if form else "utf-8")("backslashreplace")
     for block in blocks:

@@ -15,7 +15,7 @@ from agent.tools.base import RawResult, ToolContext, schema, text_of
 from agent.tools.encodings import size_of
 
 if TYPE_CHECKING:
-    from agent.tools.work_tree import TreeEntry
+    from agent.tools.work_tree import WorkTreeEntry
     from agent.values import Json
 
 MOST = 300_000
@@ -43,7 +43,7 @@ class ListFiles:
         fits = matcher(pattern) if pattern else None
         below = len(start) + 1 if start else 0
         left_out: list[str] = []
-        found: list[TreeEntry] = []
+        found: list[WorkTreeEntry] = []
         stopped = False
         for entry in tree.walk(path, left_out):
             if fits is None or fits(entry.path) or (below and fits(entry.path[below:])):
@@ -70,7 +70,7 @@ class ListFiles:
                 break
         return RawResult("\n".join(listed), head=f"[{'; '.join(notes)}]")
 
-    def _summary(self, found: list[TreeEntry], below: int) -> list[str]:
+    def _summary(self, found: list[WorkTreeEntry], below: int) -> list[str]:
         """The folders directly below the path with their number of files, and the files beside them, as far as they
         fit."""
         folders: Counter[str] = Counter()

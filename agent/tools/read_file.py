@@ -22,7 +22,7 @@ from agent.tools.work_tree import JUNK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agent.tools.encodings import TextForm
+    from agent.tools.encodings import TextEncoding
     from agent.tools.result_budget import Meter
     from agent.tools.work_tree import Tree
     from agent.values import Json
@@ -37,7 +37,7 @@ LFS = "version https://git-lfs.github.com/spec/"
 _CALL = re.compile(r"(tools|messages):([0-9]{1,9})")
 
 
-def detect_file(descriptor: int, size: int) -> tuple[TextForm | None, str | None]:
+def detect_file(descriptor: int, size: int) -> tuple[TextEncoding | None, str | None]:
     """(form, None) for a text file, (None, kind) for a binary file, (None, None) for text in an unknown encoding."""
     sample = os.pread(descriptor, SAMPLE, 0)
     kind = file_types.binary_kind(sample)
@@ -195,14 +195,14 @@ def _plain(chunks: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-def line_end(descriptor: int, form: TextForm | None) -> str:
+def line_end(descriptor: int, form: TextEncoding | None) -> str:
     r"""The line end of a file: `\r` if its beginning contains no other line end, else `\n`."""
     sample = os.pread(descriptor, SAMPLE, len(form.bom) if form else 0)
     told = "".join(lines.decoded([sample], form))
     return "\r" if "\r" in told and "\n" not in told else "\n"
 
 
-def lines_from(descriptor: int, form: TextForm | None, offset: int, end: str, keep: int) -> Iterator[lines.Line]:
+def lines_from(descriptor: int, form: TextEncoding | None, offset: int, end: str, keep: int) -> Iterator[lines.Line]:
     """The lines from number `offset` on; earlier lines are counted as bytes if the encoding allows it."""
     start = len(form.bom) if form else 0
     skip = offset - 1
@@ -227,7 +227,7 @@ def lines_from(descriptor: int, form: TextForm | None, offset: int, end: str, ke
     return islice(found, skip, None)
 
 
-def _count(descriptor: int, form: TextForm | None, end: str) -> int:
+def _count(descriptor: int, form: TextEncoding | None, end: str) -> int:
     if form is not None and form.codec.startswith("utf-") and form.codec != "utf-8":
         return sum(1 for _ in lines.split(lines.decoded(blocks(descriptor, len(form.bom)), form), keep=1, end=end))
     count, last = 0, b""

@@ -26,7 +26,7 @@ from agent.tools.encodings import escape_surrogates
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.filetree import Entry
+    from agent.filetree import WalkedEntry
 
 INSIDE = "/work"
 JUNK = frozenset(
@@ -54,7 +54,7 @@ _IGNORED = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range
 
 
 @dataclass(frozen=True, slots=True)
-class TreeEntry:
+class WorkTreeEntry:
     """One entry of the work tree: its path below the root, and its kind: "file", "symbolic link" or another."""
 
     path: str
@@ -235,7 +235,7 @@ class Tree:
             return [printable(path) for path in get_close_matches(wanted, names, n=3, cutoff=0.6)]
         return []
 
-    def _entries(self, relative: str) -> list[TreeEntry]:
+    def _entries(self, relative: str) -> list[WorkTreeEntry]:
         """The entries of one folder, sorted by name; raises OSError."""
         descriptor = self._open(relative, _DIRECTORY)
         try:
@@ -245,12 +245,12 @@ class Tree:
                     kind = "folder" if entry.is_dir(follow_symlinks=False) else "file"
                     if kind == "file" and not entry.is_file(follow_symlinks=False):
                         kind = kind_of(entry.stat(follow_symlinks=False).st_mode)
-                    found.append(TreeEntry(f"{relative}/{entry.name}" if relative else entry.name, kind))
+                    found.append(WorkTreeEntry(f"{relative}/{entry.name}" if relative else entry.name, kind))
         finally:
             os.close(descriptor)
         return sorted(found, key=lambda entry: entry.path)
 
-    def walk(self, path: str, left_out: list[str]) -> Iterator[TreeEntry]:
+    def walk(self, path: str, left_out: list[str]) -> Iterator[WorkTreeEntry]:
         """Everything below `path` in the work tree except folders themselves, sorted within each folder.
 
         `walk` never enters `.git`; folders of generated files (JUNK), and folders that are unreadable or too deep, are
@@ -263,7 +263,7 @@ class Tree:
             raise self._refusal(start, error) from error
         begin = f"{start}/" if start else ""
 
-        def unreadable(entry: Entry, _error: OSError) -> None:
+        def unreadable(entry: WalkedEntry, _error: OSError) -> None:
             left_out.append(begin + entry.path)
 
         try:
@@ -271,7 +271,7 @@ class Tree:
                 if is_git(entry.name):
                     entry.enter = False
                 elif not entry.is_folder:
-                    yield TreeEntry(begin + entry.path, kind_of(entry.status.st_mode))
+                    yield WorkTreeEntry(begin + entry.path, kind_of(entry.status.st_mode))
                 elif entry.name in JUNK or entry.depth >= MAX_DEPTH:
                     entry.enter = False
                     left_out.append(begin + entry.path)

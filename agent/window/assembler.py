@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.values import Counter
     from agent.values import MemoryLayer as LongTermMemory
     from agent.window.limits import WindowLimits
-    from agent.window.store_interfaces import Announce, Conversation, Summaries
+    from agent.window.store_interfaces import Announce, PlannableMessages, PlannableSummaries
 
 DOUBT = 0.5
 """The share of an estimated number of tokens that is certainly not too high, as long as the server has not reported its
@@ -72,12 +72,12 @@ class ContextAssembler:
 
     def __init__(
         self,
-        message_store: Conversation,
+        message_store: PlannableMessages,
         limits: WindowLimits,
         counter: Counter,
         *,
         tools: Sequence[Mapping[str, Any]] = (),
-        summary_store: Summaries | None = None,
+        summary_store: PlannableSummaries | None = None,
         memory: Mapping[str, LongTermMemory] | None = None,
         recall: LongTermRecall | None = None,
         config: sections.Assembler | None = None,

@@ -20,7 +20,7 @@ from agent.context.comments import question_of
 from agent.context.projection import carried_over
 from agent.errors import MakimonoError
 from agent.store.jsonl import records
-from agent.window.command_history import Commands
+from agent.window.command_history import CommandHistory
 from agent.window.comments import choose_comments
 from agent.window.model_notes import notes
 from agent.window.recent_files import EditedFile, render_files
@@ -88,7 +88,7 @@ class CarryOver:
         self.plan: Any = None
         self.read = RecentPaths()
         self.changed = RecentPaths()
-        self.commands = Commands()
+        self.commands = CommandHistory()
         self.calls = 0
         self.seq = 0
         self._behind = 0  # offset in tools.jsonl of the newest tool call that was read

@@ -101,7 +101,7 @@ class CommandRun:
         )
 
 
-class Commands:
+class CommandHistory:
     """The state of all commands so far, built from the records of tools.jsonl in order; its size is bounded."""
 
     def __init__(self) -> None:

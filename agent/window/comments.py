@@ -14,7 +14,7 @@ from agent.window.budgets import LEAST
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.context.comments import Comment
+    from agent.context.comments import RecordedComment
     from agent.values import Json
 
 ABOUT = 8
@@ -22,7 +22,7 @@ ABOUT = 8
 
 
 def choose_comments(
-    comments: Sequence[Comment],
+    comments: Sequence[RecordedComment],
     end_seq: int,
     budget: int,
     count: Callable[[str], int],
@@ -76,7 +76,7 @@ def choose_comments(
 
 
 def _cost(
-    comment: Comment,
+    comment: RecordedComment,
     end_seq: int,
     count: Callable[[str], int],
     read: Callable[[int], Mapping[str, Any]],

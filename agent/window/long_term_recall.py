@@ -49,7 +49,7 @@ class Announce(Protocol):
         ...
 
 
-class Assembler(Protocol):
+class RecallAssembler(Protocol):
     """The interface of `ContextAssembler` that `long_term_recall.py` needs: counters, the fence, and the events."""
 
     @property
@@ -91,7 +91,7 @@ class LongTermRecall:
         self.own = own
         self.records = records
 
-    def for_briefing(self, query: str, room: int, assembler: Assembler) -> tuple[str, Json | None]:
+    def for_briefing(self, query: str, room: int, assembler: RecallAssembler) -> tuple[str, Json | None]:
         """Returns (memories for the briefing inside a fence, or ""; their record, or None if there is no layer).
 
         The least relevant memories are left out until the others fit into `room` tokens. For an unavailable layer of
@@ -114,7 +114,7 @@ class LongTermRecall:
         purpose: str,
         query: str,
         room: int,
-        assembler: Assembler,
+        assembler: RecallAssembler,
         given: Collection[str],
         compactions: int = 0,
         kinds: Collection[str] | None = None,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from agent.context.comments import Comment
+    from agent.context.comments import RecordedComment
     from agent.context.index import LaterMemories
     from agent.context.usage_reports import UsageReports
     from agent.values import Json
@@ -70,7 +70,7 @@ class Account(Protocol):
         ...
 
     @property
-    def comments(self) -> Sequence[Comment]:
+    def comments(self) -> Sequence[RecordedComment]:
         """Comments of people since the beginning of the task, oldest first."""
         ...
 
@@ -80,7 +80,7 @@ class Account(Protocol):
         ...
 
 
-class Conversation(Protocol):
+class PlannableMessages(Protocol):
     """The interface of `context.MessageStore` that the planner needs."""
 
     @property
@@ -124,7 +124,7 @@ class Conversation(Protocol):
         ...
 
 
-class Summaries(Protocol):
+class PlannableSummaries(Protocol):
     """The interface of `context.SummaryStore` that the planner needs."""
 
     def get_latest_summary(self) -> Json | None:

@@ -16,7 +16,7 @@ from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe import log
 from agent.observe.events import Events, to_log
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.security.redact import masker_of
 from agent.store.learnt_model_facts import LearntModels
 from agent.store.ledgers import LedgerKind
@@ -44,14 +44,14 @@ class Wiring:
         self.events = events or Events([to_log])
         self.redact = masker_of(settings)
         self.owner = owner(settings.base_dir)
-        self._items: dict[str, Items] = {}
+        self._items: dict[str, ItemLoop] = {}
         durable_files.on_slow(self._slow)
 
-    def items(self, loop: str) -> Items:
+    def items(self, loop: str) -> ItemLoop:
         """The object that reports the errors of single items (rows, folders, messages) in the loop with the name
         `loop`, so that the loop goes on."""
         if loop not in self._items:
-            self._items[loop] = Items.announcing(self.events, loop)
+            self._items[loop] = ItemLoop.announcing(self.events, loop)
         return self._items[loop]
 
     @property

@@ -64,7 +64,7 @@ class DiffStat:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RawChange:
     """One change of one path in one commit, from git's output `--raw`."""
 
     path: str
@@ -187,7 +187,7 @@ def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
             yield from _streamed(git_dir, "diff", *look, parent, merge, "--")
 
 
-def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
+def entries(git_dir: Path, old: str | None, new: str) -> list[RawChange]:
     """Every change of every path in every commit after `old`; for merges see `history`."""
     span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
     look = ("-z", "--raw", "--no-abbrev", "--no-renames", *PLAIN)
@@ -212,13 +212,13 @@ def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tupl
     return [(merge, (old,) if old in parents else parents) for merge, parents in found]
 
 
-def raw_entries(output: bytes) -> list[Entry]:
+def raw_entries(output: bytes) -> list[RawChange]:
     """The changes of paths that git has written with `-z --raw`."""
     fields = iter(fields_of(output))
     found = []
     for head in fields:
         old_mode, new_mode, _, new_object, status = head.lstrip("\n:").split(" ")
-        found.append(Entry(next(fields), status[:1], old_mode, new_mode, new_object))
+        found.append(RawChange(next(fields), status[:1], old_mode, new_mode, new_object))
     return found
 
 
@@ -269,7 +269,7 @@ def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool])
     return found
 
 
-def mode_findings(git_dir: Path, changes: Sequence[Entry]) -> list[str]:
+def mode_findings(git_dir: Path, changes: Sequence[RawChange]) -> list[str]:
     """Findings about symlinks that point out of the tree, and about submodules: neither may be published.  Each finding
     is listed once.
     """
@@ -288,7 +288,7 @@ def mode_findings(git_dir: Path, changes: Sequence[Entry]) -> list[str]:
     return list(found)
 
 
-def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
+def unfit(git_dir: Path, changes: list[RawChange]) -> list[str]:
     """A sentence for each file that hosts with object checks refuse (git-fsck(1): gitattributesLineLength, 2048 bytes),
     or that no file system accepts (a name of more than 255 bytes)."""
     present = [change for change in changes if change.new_mode not in (SUBMODULE, NOTHING)]
@@ -303,7 +303,7 @@ def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
     return list(found)
 
 
-def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str]:
+def bare_folders(git_dir: Path, changes: Sequence[RawChange], head: str) -> list[str]:
     """Folders with a changed path that git treats as a bare repository, at `head` or after `changes`.
 
     The root of the work tree is excluded, because git finds `.git` there first. Git runs programs that the config of a
@@ -359,7 +359,7 @@ def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
     ]
 
 
-def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
+def too_large(git_dir: Path, changes: list[RawChange], largest: int) -> list[str]:
     """A sentence for each file of more than `largest` bytes, which the host would refuse. A file content that occurs
     several times is listed once. A file that a later commit removes is listed too, because a push sends every
     commit."""

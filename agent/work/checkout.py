@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agent.filetree import Entry
+    from agent.filetree import WalkedEntry
     from agent.work.workspace import Workspace
 
 NAME = ".check.tmp"
@@ -112,7 +112,7 @@ def checked_out(workspace: Workspace, commit: str) -> Iterator[Checkout]:
 def _git_dir(source: Path, target: Path) -> Path:
     """Copy a task's git directory without its index, its attributes and the files that only this program reads."""
 
-    def wanted(entry: Entry) -> bool:
+    def wanted(entry: WalkedEntry) -> bool:
         top = entry.path.partition("/")[0]
         return top in COPIED and entry.path != OURS and not entry.path.endswith(".lock")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeRefused, ForgeUnreachable, PushRejected
-from agent.forge.commit_maker import TreeEntry
+from agent.forge.commit_maker import CommitEntry
 from agent.gitcmd import git
 from agent.work import changes
 from agent.work.push_errors import OTHER
@@ -95,7 +95,7 @@ def _made(git_dir: Path, commit: str, made: Mapping[str, str], maker: CommitMake
     return answer.commit
 
 
-def _entries(git_dir: Path, commit: str, parent: str) -> list[TreeEntry]:
+def _entries(git_dir: Path, commit: str, parent: str) -> list[CommitEntry]:
     """The paths in which a commit differs from its first parent."""
     command = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", *changes.PLAIN, parent, commit, "--")
     found = []
@@ -107,11 +107,11 @@ def _entries(git_dir: Path, commit: str, parent: str) -> list[TreeEntry]:
             raise _rejected(commit, f"{said}, and GitHub's API takes no other") from error
         is_gone = entry.status == "D"
         mode, blob = (entry.old_mode, None) if is_gone else (entry.new_mode, entry.object)
-        found.append(TreeEntry(entry.path, mode, blob))
+        found.append(CommitEntry(entry.path, mode, blob))
     return found
 
 
-def _parts(entries: Sequence[TreeEntry]) -> list[list[TreeEntry]]:
+def _parts(entries: Sequence[CommitEntry]) -> list[list[CommitEntry]]:
     """The entries in parts of at most MOST_ENTRIES; if a file takes the place of a folder, or the reverse, the parts
     with removed paths come before all others."""
     gone, put = [one for one in entries if one.object is None], [one for one in entries if one.object is not None]

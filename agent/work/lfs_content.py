@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from agent.work.lfs_server import Server
+    from agent.work.lfs_server import LfsServer
 
 LIMIT = 1 << 30
 
@@ -27,7 +27,7 @@ class Content:
     `limit` is the maximum number of bytes that a tree gets; `reports` receives a line about missing content.
     """
 
-    def __init__(self, git_dir: Path, mirror: Path, server: Server, limit: int, reports: list[str]) -> None:
+    def __init__(self, git_dir: Path, mirror: Path, server: LfsServer, limit: int, reports: list[str]) -> None:
         self.git_dir = git_dir
         self.server = server
         self.limit = limit
@@ -58,7 +58,7 @@ class Content:
             self._tell(f"Git LFS: some content is not here: {'; '.join(problems[:3])}")
         return filled
 
-    def pointers(self, entries: Iterable[changes.Entry], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
+    def pointers(self, entries: Iterable[changes.RawChange], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
         """Pointer → path, for the content that the commits with the changes `entries` need on the remote: content that
         this program converted to pointers, and pointers that the model wrote."""
         blobs = {entry.object: entry.path for entry in entries if entry.new_mode.startswith("100")}

@@ -47,7 +47,7 @@ LATER = (408, 429, 500, 502, 503, 504)
 Link = tuple[str, dict[str, str]]
 
 
-class Server:
+class LfsServer:
     """The Git LFS store of one repository.  `config` returns the content of `.lfsconfig` in the base commit."""
 
     def __init__(self, remote: Remote, config: Callable[[], bytes | None]) -> None:
@@ -201,7 +201,7 @@ class Server:
         for pointer in by_oid.values():  # the server must have answered for each pointer
             yield pointer, {"error": {"message": "the server says nothing of it"}}
 
-    def _checked(self, path: str, answer: Answer) -> None:
+    def _checked(self, path: str, answer: LfsResponse) -> None:
         if answer.status in LATER or answer.page:
             raise RemoteAway(f"the content of {path} cannot be brought to {self._host()}: {answer}")
         if not 200 <= answer.status < 300:
@@ -212,10 +212,10 @@ class Server:
             headers = {"Content-Type": "application/octet-stream", **link[1]}
             self._checked(path, self._send("PUT", link[0], headers, content))
 
-    def _post(self, link: Link, body: Mapping[str, Any]) -> Answer:
+    def _post(self, link: Link, body: Mapping[str, Any]) -> LfsResponse:
         return self._send("POST", link[0], {"Content-Type": JSON, "Accept": JSON, **link[1]}, orjson.dumps(body))
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], data: Any) -> Answer:
+    def _send(self, method: str, url: str, headers: Mapping[str, str], data: Any) -> LfsResponse:
         from agent.forge import http
 
         with self._session() as session, self._asked(session, method, url, headers, data) as answer:
@@ -226,7 +226,7 @@ class Server:
             said = {}
         kind = answer.headers.get("content-type", "")
         page = http.came(answer.status_code, kind, text) if http.is_page(kind) else ""
-        return Answer(answer.status_code, said if isinstance(said, dict) else {}, page)
+        return LfsResponse(answer.status_code, said if isinstance(said, dict) else {}, page)
 
     def _get(self, link: Link, deadline: float) -> Iterator[bytes]:
         url, headers = link
@@ -283,7 +283,7 @@ class Server:
             raise RemoteAway(f"Git LFS at {self._host()} cannot be reached: {http.failure_text(error)}") from error
 
 
-class Answer(NamedTuple):
+class LfsResponse(NamedTuple):
     """The HTTP response of the Git LFS store. `page` describes a page for people, which only a proxy sends in place of
     an answer; otherwise it is ""."""
 

@@ -29,7 +29,7 @@ from agent.errors import (
     WorkError,
 )
 from agent.work import changes, host_commits, push_errors, rebase
-from agent.work.lfs_server import Server
+from agent.work.lfs_server import LfsServer
 from agent.work.remote import Login, Remote
 from agent.work.untrusted_tree import shown
 
@@ -246,7 +246,7 @@ class Publisher:
         pointers = self.workspace.lfs_pointers()
         if not pointers:
             return
-        server = Server(self.remote, self.workspace.lfs.server.config)
+        server = LfsServer(self.remote, self.workspace.lfs.server.config)
         try:
             server.upload(pointers, self.workspace.lfs.own, self.workspace.branch)
         except LfsRefused as refused:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import RebaseConflict, WorkError
 from agent.gitcmd import Identity, git, version
-from agent.work.signing import NO_CALL, UNSIGNED, Call, Signing
+from agent.work.signing import NO_CALL, UNSIGNED, Signing, SigningOptions
 from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _object(
     message: str,
     who: Mapping[str, str],
     env: Mapping[str, str],
-    call: Call = NO_CALL,
+    call: SigningOptions = NO_CALL,
 ) -> str:
     done = git(
         *("commit-tree", *call.options, "-p", parent, "-F", "-", tree),

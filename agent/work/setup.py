@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.config.host_allowlist import AllowedHost
     from agent.config.sections import Setup
     from agent.config.settings import Settings
-    from agent.filetree import Entry
+    from agent.filetree import WalkedEntry
     from agent.values import Finished
     from agent.work.checkout import Checkout
     from agent.work.mirror import Mirror
@@ -377,7 +377,7 @@ def _sift(top: Path, tracked: _Names) -> None:
             filetree.grant(entry.name, entry.folder, stat.S_IRUSR, seen=entry.status)
 
 
-def _leave(entry: Entry, *, tracked: bool) -> None:
+def _leave(entry: WalkedEntry, *, tracked: bool) -> None:
     """Clean up a folder after its entries: a folder of the repository is removed if it is empty now; a folder that
     stays gets its old mode back, but is made readable."""
     with suppress(OSError):  # a folder with files of the set-up stays

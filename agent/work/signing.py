@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SigningOptions:
     """Additional arguments, configuration and environment for a git process that signs."""
 
     options: tuple[str, ...] = ()
@@ -44,23 +44,23 @@ class Signing:
     key: Path | None = None
 
     @contextmanager
-    def ready(self) -> Iterator[Call]:
-        """A context in which git can sign with the yielded `Call`.
+    def ready(self) -> Iterator[SigningOptions]:
+        """A context in which git can sign with the yielded `SigningOptions`.
 
         Raises ConfigError, which names the key file and its fault.
         """
         if self.key is None:
-            yield Call()
+            yield SigningOptions()
         elif _kind(self.key) == "ssh":
-            yield Call(("-S",), ("gpg.format=ssh", f"user.signingKey={self.key}"))
+            yield SigningOptions(("-S",), ("gpg.format=ssh", f"user.signingKey={self.key}"))
         else:
             with _keyring(self.key) as (home, name):
                 env = (("GNUPGHOME", str(home)),)
-                yield Call(("-S",), ("gpg.format=openpgp", f"user.signingKey={name}"), env)
+                yield SigningOptions(("-S",), ("gpg.format=openpgp", f"user.signingKey={name}"), env)
 
 
 UNSIGNED = Signing()
-NO_CALL = Call()
+NO_CALL = SigningOptions()
 
 
 def _kind(key: Path) -> str:

@@ -27,7 +27,7 @@ from agent.work.commit_membership import CommitMembership
 from agent.work.first_state import first_state
 from agent.work.lfs import LfsTree
 from agent.work.lfs_content import LIMIT, Content
-from agent.work.lfs_server import Server
+from agent.work.lfs_server import LfsServer
 from agent.work.present_changes import present_changes
 from agent.work.signing import UNSIGNED, Signing
 from agent.work.tree_findings import tree_findings
@@ -94,8 +94,8 @@ class Workspace:
         self.owner_uid = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
         self._state: gitdir.WorkspaceState | None = None
-        self._entries: tuple[str | None, str, list[changes.Entry]] | None = None
-        server = Server(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
+        self._entries: tuple[str | None, str, list[changes.RawChange]] | None = None
+        server = LfsServer(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
         self.lfs = Content(self.git_dir, mirror.path, server, lfs_limit, self.reports)
         self._uploads = pushes and server.is_reachable()
         self._fates = CommitMembership(self.git_dir, self.tree, self._env, lfs=self._uploads)
@@ -437,7 +437,7 @@ class Workspace:
         head, old = self.head(), since or self.start
         return changes.history(self.git_dir, old, head) if head and head != old else iter(())
 
-    def entries(self) -> list[changes.Entry]:
+    def entries(self) -> list[changes.RawChange]:
         """Every change of every path in every commit since the start of the task."""
         start, head = self.start, self.head()
         if not head or head == start:
@@ -449,7 +449,7 @@ class Workspace:
         self._entries = (start, head, found) if len(found) <= KEPT_ENTRIES else None
         return list(found)
 
-    def bare_folders(self, entries: Sequence[changes.Entry]) -> list[str]:
+    def bare_folders(self, entries: Sequence[changes.RawChange]) -> list[str]:
         """Folders at HEAD that git would treat as a bare repository, and that contain a path changed by `entries`."""
         head = self.head()
         return changes.bare_folders(self.git_dir, entries, head) if head else []

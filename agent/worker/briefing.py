@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Comment, IssueText
     from agent.values import Json
     from agent.work.workspace import Workspace
-    from agent.worker.parent_task import Parent
+    from agent.worker.parent_task import ParentTask
 
 RULES = ("AGENTS.md", "CLAUDE.md")
 RULES_SOURCE = "repository rules: "
@@ -74,7 +74,7 @@ def briefing(
     *,
     budget: BriefingBudget,
     commands: bool,
-    parent: Parent | None = None,
+    parent: ParentTask | None = None,
     takes_up: bool = False,
     about: str = "",
     news: Sequence[Comment] = (),

@@ -18,7 +18,7 @@ from agent.worker.task_facts import may_author_ask
 
 if TYPE_CHECKING:
     from agent.forge.base import Forge, IssueText
-    from agent.worker.parent_task import Parent
+    from agent.worker.parent_task import ParentTask
     from agent.worker.session import TaskRun
 
 
@@ -35,7 +35,7 @@ class ClaimedIssue:
     issue: IssueText
     read_at: float
     trusts_author: bool
-    parent: Parent | None
+    parent: ParentTask | None
     ci: CiFailures
 
 
@@ -67,7 +67,7 @@ def read_and_claim(run: TaskRun) -> ClaimedIssue:
     return ClaimedIssue(issue, read_at, trusts_author, parent, ci)
 
 
-def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueText:
+def _with_pull(forge: Forge, issue: IssueText, parent: ParentTask | None) -> IssueText:
     """The issue, together with the comments on the earlier task's pull request."""
     cursor = ForgeReports(forge).with_pull(issue.cursor, parent.url) if parent is not None else issue.cursor
     if cursor is None or cursor == issue.cursor:

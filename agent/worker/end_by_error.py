@@ -20,7 +20,7 @@ from agent.worker.end_of_attempt import close_row, pause_row
 from agent.worker.error_disposition import Disposition, dispose
 from agent.worker.final_state import FinalState
 from agent.worker.notify import compose, notify_finished
-from agent.worker.outcome import Decision
+from agent.worker.outcome import StatusDecision
 
 if TYPE_CHECKING:
     from agent.worker.session import TaskRun
@@ -133,7 +133,7 @@ def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     if kept is None or kept.final:
         try:
             if run.publishing and kept is None:
-                ending = compose(run, failed, None, Decision(Status.FAILED, code, message))
+                ending = compose(run, failed, None, StatusDecision(Status.FAILED, code, message))
                 ending.save(run.context)
             notify_finished(run, ending)
             run.move_label(LABELS[ending.status])

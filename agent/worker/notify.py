@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.worker.delivery_report import Report
-    from agent.worker.outcome import Decision
+    from agent.worker.outcome import StatusDecision
     from agent.worker.session import TaskRun
 
 
@@ -52,7 +52,7 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
     run.move_label("paused")
 
 
-def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
+def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: StatusDecision) -> FinalState:
     """Make the final state of the run, with the texts for people; this is possible at any stage of the run. Secrets are
     masked."""
     replies = replies_of(run, outcome, report, decision)

@@ -42,7 +42,7 @@ permissions, names and other people's commits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StatusDecision:
     """`code` and `message` give the reason if the run is not completed; with `ready` the pull request is marked as
     ready for review."""
 
@@ -52,22 +52,22 @@ class Decision:
     ready: bool = False
 
 
-def decide(outcome: Outcome, report: Report | None) -> Decision:
+def decide(outcome: Outcome, report: Report | None) -> StatusDecision:
     """Decide the status of the task from the way in which the model ended and from the result of the delivery. `report`
     is None if nothing was delivered."""
     if outcome.end is End.STOPPED:
-        return Decision(Status.STOPPED, "stopped", outcome.summary)
+        return StatusDecision(Status.STOPPED, "stopped", outcome.summary)
     changed = report is not None and report.changed
     if outcome.end is End.ANSWERED and changed:
-        return Decision(Status.FAILED, "not_finished", NOT_FINISHED)
+        return StatusDecision(Status.FAILED, "not_finished", NOT_FINISHED)
     if outcome.end not in (End.FINISHED, End.ANSWERED):
-        return Decision(Status.FAILED, outcome.code or str(outcome.end), outcome.summary)
+        return StatusDecision(Status.FAILED, outcome.code or str(outcome.end), outcome.summary)
     if report is None:
-        return Decision(Status.COMPLETED)
+        return StatusDecision(Status.COMPLETED)
     code, problem = report.problem
     if code:
-        return Decision(Status.FAILED, code, problem)
-    return Decision(Status.COMPLETED, ready=changed and report.pull is not None and not review_code(report))
+        return StatusDecision(Status.FAILED, code, problem)
+    return StatusDecision(Status.COMPLETED, ready=changed and report.pull is not None and not review_code(report))
 
 
 def may_be_ready(outcome: Outcome, report: Report) -> bool:

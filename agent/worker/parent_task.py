@@ -51,7 +51,7 @@ class UnpublishedCommits:
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
+class ParentTask:
     """An earlier task that a new task continues.
 
     `branch` is None if there is no branch to continue (merged, closed, never pushed); `url` is the address of its pull
@@ -83,7 +83,7 @@ def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
     return row.uuid if age <= timedelta(days=settings.context_inheritance.expiry_days) else None
 
 
-def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> Parent | None:
+def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> ParentTask | None:
     """The task `uuid` with its branch, summary and unpublished commits; None if `uuid` is None or has no row any
     more."""
     row = ledger.get(uuid) if uuid else None
@@ -91,7 +91,7 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
         return None
     folders = settings.base_dir / "completed"
     kept, summary = _kept(_worked(folders, ledger, row)), summary_of(folders / row.uuid, row)
-    return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept, row.url or "")
+    return ParentTask(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept, row.url or "")
 
 
 def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:

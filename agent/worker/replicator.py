@@ -18,7 +18,7 @@ from agent.context.stores import file_names
 from agent.errors import MakimonoError
 from agent.observe import log
 from agent.store.remote_storage import RemoteFolder, error_words
-from agent.store.replica import Snapshot, Writer, take_snapshot, write_state
+from agent.store.replica import ReplicaSnapshot, Writer, take_snapshot, write_state
 from agent.taskqueue.row_holder import hostname
 from agent.work import work_tree_snapshot
 
@@ -44,7 +44,7 @@ class Replicator:
         self.events = events
         self.away = False
         self._saved: work_tree_snapshot.SavedTree | None = None
-        self._next: Snapshot | None = None
+        self._next: ReplicaSnapshot | None = None
         self._busy = False
         self._ended = False
         self._changed = threading.Condition()
@@ -125,14 +125,14 @@ class Replicator:
                 pause = FIRST_PAUSE
                 self._over(shot, failed=False)
 
-    def _taken(self) -> Snapshot | None:
+    def _taken(self) -> ReplicaSnapshot | None:
         with self._changed:
             self._changed.wait_for(lambda: self._next is not None or self._ended)
             shot, self._next = self._next, None
             self._busy = shot is not None
             return None if self._ended else shot
 
-    def _over(self, shot: Snapshot, *, failed: bool) -> None:
+    def _over(self, shot: ReplicaSnapshot, *, failed: bool) -> None:
         with self._changed:
             self._busy, self.away = False, failed
             if failed and self._next is None and not self._ended:

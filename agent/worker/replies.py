@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Comment
     from agent.worker.delivery_report import Report
-    from agent.worker.outcome import Decision
+    from agent.worker.outcome import StatusDecision
     from agent.worker.session import TaskRun
 
 
@@ -55,7 +55,7 @@ class Replies:
         return tuple(both if one is there else one for one in self.replies), True
 
 
-def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> Replies:
+def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: StatusDecision) -> Replies:
     """The answers to the comments that the model has answered, cleaned and cut."""
     started_by = run.context.column("started_by")
     if not run.publishing or not (outcome.answers or started_by):
@@ -79,7 +79,7 @@ def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: 
     return Replies(tuple(found.values()), asked, answered, tuple(lost))
 
 
-def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: Decision) -> None:
+def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: StatusDecision) -> None:
     """When the pull request is ready, ask the authors of the answered comments on the pull request for a review again.
 
     The person who asked for the run was asked for a review when the pull request became ready (`pull_request.py`)."""

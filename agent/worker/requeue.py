@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
 from agent.issue.status import announce
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.taskqueue import is_decided
 from agent.worker.error_disposition import ATTEMPTS, TaskState
 from agent.worker.replicator import END_SECONDS
@@ -122,7 +122,7 @@ def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> St
 def try_now(ledger: Ledger) -> None:
     """Let every row be tried now that waits for publication, for a notice on the issue, or for the server of its
     model."""
-    items = Items.logging("try_now")
+    items = ItemLoop.logging("try_now")
     for row in ledger.list("queued"):
         with items.handling(row.uuid):
             if row.outcome == MARK or row.is_decided or row.error_code in SILENT:

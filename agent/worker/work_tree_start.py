@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.work.work_tree_snapshot import RestoredTree
     from agent.worker.branch_plan import BranchPlan
     from agent.worker.fork_task import ForkPoint
-    from agent.worker.parent_task import Parent, UnpublishedCommits
+    from agent.worker.parent_task import ParentTask, UnpublishedCommits
     from agent.worker.repository_settings import RepositorySettings
     from agent.worker.session import TaskRun
 
@@ -52,7 +52,7 @@ class StartedTree:
 
 
 def open_work_tree(
-    run: TaskRun, issue: IssueText, repository: Repository, parent: Parent | None, mirror: Mirror, sandbox: Sandbox
+    run: TaskRun, issue: IssueText, repository: Repository, parent: ParentTask | None, mirror: Mirror, sandbox: Sandbox
 ) -> StartedTree:
     """Fetch into the mirror, choose branch and start commit, and open the work tree at that commit.
 

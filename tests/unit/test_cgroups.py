@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import cgroups
-from agent.cgroups import GroupPlaces, Parent
+from agent.cgroups import CgroupParent, GroupPlaces
 
 NAME = f"test-of-makimono-{os.getpid()}-"  # not as a daemon names them: another session clears those away
 ESCAPE = """
@@ -49,7 +49,7 @@ def kinds():
         elif wanted := set(controllers) & set(cgroups.V1_KILL):
             folder = cgroups._beneath(mounted, cgroups._own(Path("/proc/self"))[min(wanted)])
             if folder is not None and cgroups._is_ours(folder):
-                made.append(GroupPlaces(Parent(folder, 1, memory="memory" in controllers)))
+                made.append(GroupPlaces(CgroupParent(folder, 1, memory="memory" in controllers)))
     return [*made, found] if found.kill else []
 
 
@@ -162,7 +162,7 @@ def test_a_service_with_a_group_of_its_own_can_only_end_trees(machine):
     own = machine.group(top / "system.slice" / "m.service", procs="7\n", controllers="cpu memory\n")
     machine.group(own.parent, controllers="cpu memory\n", handed="cpu memory\n")
     if os.geteuid() == 0:  # an ordinary user owns what was made here: for it that is a delegation
-        assert machine.find() == GroupPlaces(Parent(own, 2, memory=False))
+        assert machine.find() == GroupPlaces(CgroupParent(own, 2, memory=False))
 
 
 def test_a_subtree_that_was_given_with_a_group_below_for_the_daemon_holds_memory_too(machine):
@@ -174,19 +174,19 @@ def test_a_subtree_that_was_given_with_a_group_below_for_the_daemon_holds_memory
     except OSError:
         if os.geteuid() == 0:
             pytest.skip("no extended attributes here")
-    assert machine.find() == GroupPlaces(*[Parent(given, 2, memory=True)] * 2)
+    assert machine.find() == GroupPlaces(*[CgroupParent(given, 2, memory=True)] * 2)
 
 
 def test_a_hybrid_machine_uses_each_for_what_it_can(machine):
     two = machine.group(machine.mount("unified", "cgroup2", "/"), controllers="hugetlb\n")
     memory = machine.group(machine.mount("memory", "cgroup", "/a/b", "rw,memory") / "a" / "b")
     machine.group(machine.mount("pids", "cgroup", "/", "rw,pids"))
-    assert machine.find() == GroupPlaces(Parent(two, 2, memory=False), Parent(memory, 1, memory=True))
+    assert machine.find() == GroupPlaces(CgroupParent(two, 2, memory=False), CgroupParent(memory, 1, memory=True))
 
 
 def test_a_container_of_which_only_its_own_part_is_mounted_makes_groups_there(machine):
     top = machine.group(machine.mount("pids", "cgroup", "/docker/abc", "rw,pids", root="/docker/abc"))
-    assert machine.find().kill == Parent(top, 1, memory=False)
+    assert machine.find().kill == CgroupParent(top, 1, memory=False)
 
 
 def test_a_part_that_is_not_mounted_is_none(machine):
@@ -216,7 +216,7 @@ def test_a_machine_without_any_hierarchy_has_none(tmp_path):
 
 def test_a_group_that_is_refused_at_the_try_is_left_out(tmp_path):
     """The folder looks right and the kernel says no: here, there is no cgroup.procs in a new one."""
-    assert cgroups.join("makimono-x", GroupPlaces(Parent(tmp_path, 2, memory=False))) is False
+    assert cgroups.join("makimono-x", GroupPlaces(CgroupParent(tmp_path, 2, memory=False))) is False
 
 
 def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
@@ -240,7 +240,7 @@ def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
 )
 def test_what_a_group_holds_is_pages_and_files_in_memory_and_no_cache(machine, version, names):
     group = machine.group(machine.folder / "own", procs=f"1\n{os.getpid()}\n")
-    places = GroupPlaces(None, Parent(machine.folder, version, memory=True))
+    places = GroupPlaces(None, CgroupParent(machine.folder, version, memory=True))
     assert cgroups.used("own", places) is None
     (group / "memory.stat").write_text("".join(f"{name} {7 * (place + 1)}\n" for place, name in enumerate(names)))
     assert cgroups.used("own", places) == 21

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.forge.unanswered_lists import UnansweredLists
 
 
-class Forgejo(Forge, Protocol):
+class ForgejoAdapter(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings. Each poll of Forgejo has a
     new task getter, so `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter."""
 

@@ -16,11 +16,11 @@ from agent.forge.fork_head import said_moved
 
 if TYPE_CHECKING:
     from agent.forge.base import PullRef
-    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.adapter_interface import ForgejoAdapter
     from agent.forge.forgejo.repositories import Project
 
 
-def head_moved(forge: Forgejo, project: Project, number: str, pull: PullRef, since: str = "") -> str:
+def head_moved(forge: ForgejoAdapter, project: Project, number: str, pull: PullRef, since: str = "") -> str:
     """Implements `ForgeReports.head_moved`."""
     item = forge.wire.get(f"{project.path}/pulls/{number}")
     present = str(item["head"].get("sha") or "")

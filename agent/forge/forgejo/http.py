@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.errors import ForgeError
-    from agent.forge.etag_cache import Answer
+    from agent.forge.etag_cache import HttpAnswer
     from agent.forge.forgejo.requester import Requester
 
 
@@ -70,7 +70,7 @@ class ForgejoWire(RestWire):
         return http.retry_after(headers)
 
     def _following(
-        self, path: str, params: dict[str, Any], answer: Answer, number: int
+        self, path: str, params: dict[str, Any], answer: HttpAnswer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
         """The next page of a list if Forgejo's answer has a total count but no `Link` header: Forgejo sends some lists
         without that header, and a proxy may remove the header."""

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.forge.base import Act
-    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.adapter_interface import ForgejoAdapter
     from agent.forge.forgejo.repositories import Project
 
 TOLERANCE = timedelta(seconds=1)
 """Maximum difference between an issue's time of change and the time of the row in the timeline for the same change."""
 
 
-def events_of(forge: Forgejo, project: Project, number: Any) -> list[dict[str, Any]]:
+def events_of(forge: ForgejoAdapter, project: Project, number: Any) -> list[dict[str, Any]]:
     """The rows of an issue's timeline, oldest first."""
     return forge.wire.whole(f"{project.path}/issues/{number}/timeline")
 
 
-def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
+def last_actor(forge: ForgejoAdapter, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
@@ -47,7 +47,7 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
     return actor
 
 
-def assigned_again(forge: Forgejo, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
+def assigned_again(forge: ForgejoAdapter, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
     """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
     that shows the end of a task; else None."""
     found = None
@@ -60,7 +60,7 @@ def assigned_again(forge: Forgejo, events: Iterable[dict[str, Any]]) -> tuple[st
     return found
 
 
-def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
+def _asks(forge: ForgejoAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the row `event` of the timeline, {} if that account was deleted; None if the
     row does not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
     if labelled and event["type"] == "label" and event.get("body") == "1":
@@ -71,7 +71,7 @@ def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
     return event.get("user") or {} if not labelled and added and forge.places.is_own(event.get("assignee")) else None
 
 
-def _asks_by_assignment(forge: Forgejo, event: dict[str, Any]) -> Any:
+def _asks_by_assignment(forge: ForgejoAdapter, event: dict[str, Any]) -> Any:
     """The account that asks for work by an assignment; None if the row of the timeline is no assignment of the bot, or
     if a person assigned the issue to themselves."""
     who = _asks(forge, event, labelled=False)
@@ -79,7 +79,7 @@ def _asks_by_assignment(forge: Forgejo, event: dict[str, Any]) -> Any:
 
 
 def times_of_requests(
-    forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], since: str = ""
+    forge: ForgejoAdapter, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
     """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
     (`since` is the time of that comment)."""
@@ -92,7 +92,7 @@ def times_of_requests(
 
 
 def altered(
-    forge: Forgejo,
+    forge: ForgejoAdapter,
     project: Project,
     item: dict[str, Any],
     since: str = "",
@@ -129,14 +129,14 @@ def altered(
     return ""
 
 
-def _counts(forge: Forgejo, project: Project, event: dict[str, Any]) -> bool:
+def _counts(forge: ForgejoAdapter, project: Project, event: dict[str, Any]) -> bool:
     """Whether a row of the timeline was made by an account with permission, by the own account or by the server
     itself."""
     who = event.get("user")
     return forge.places.is_own(who) or is_bot(who) or forge.places.may_ask(project, who)
 
 
-def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
+def was_unassigned(forge: ForgejoAdapter, project: Project, number: str) -> bool:
     """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""
     began = taken = None
     for event in events_of(forge, project, number):
@@ -149,7 +149,7 @@ def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
     return began is not None and taken is not None and taken >= began
 
 
-def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> None:
+def ask_for_review(forge: ForgejoAdapter, project: Project, number: str, pull: str) -> None:
     """Request a review from the person who asked for the work."""
     known = forge.wire.facts.find(_fact(project, number))
     if known is None:
@@ -157,7 +157,7 @@ def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> 
     request_review(forge, project, pull, known.get("actor"))
 
 
-def keep_asker(forge: Forgejo, project: Project, number: Any, events: list[dict[str, Any]]) -> dict[str, Any]:
+def keep_asker(forge: ForgejoAdapter, project: Project, number: Any, events: list[dict[str, Any]]) -> dict[str, Any]:
     """The account that last asked for the work, by the label or else by an assignment, as the field `actor`.
     `keep_asker` stores the account for the other processes of this machine."""
     actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
@@ -170,7 +170,7 @@ def _fact(project: Project, number: Any) -> str:
     return f"{project.full_name}#{number} was asked for"
 
 
-def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> None:
+def request_review(forge: ForgejoAdapter, project: Project, pull: str, actor: Any) -> None:
     """Request a review from an account, also if it has reviewed before; do nothing for the own account or an account of
     the server.
 
@@ -184,7 +184,7 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
         log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))
 
 
-def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
+def who_ended(forge: ForgejoAdapter, project: Project, number: str, act: Act) -> str:
     """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if that account is
     unknown, or if it is an own account that no person uses."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}

@@ -16,14 +16,14 @@ from agent.forge.forgejo.labels import label_names
 from agent.forge.forgejo.repositories import login
 from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, keep_asker, last_actor
 from agent.forge.task_getter import RESERVE
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.forge.base import Task
-    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.adapter_interface import ForgejoAdapter
     from agent.forge.forgejo.repositories import Project
 
 SEARCH = "/repos/issues/search"
@@ -33,7 +33,7 @@ PAGE = 50
 class ForgejoTaskGetter(EventTaskGetter):
     """One poll of all repositories that the section covers."""
 
-    forge: Forgejo
+    forge: ForgejoAdapter
     login = staticmethod(login)
 
     def _look(self) -> dict[Any, Task]:
@@ -72,7 +72,7 @@ class ForgejoTaskGetter(EventTaskGetter):
     def _candidates(self, served: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
         """The issues and pull requests of Forgejo that may wait for work."""
         owners = {full.partition("/")[0] for full in served} if self.forge.projects else {self.forge.section.owner}
-        lists = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
+        lists = ItemLoop(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
         listed: list[dict[str, Any]] = []
         for owner in sorted(owners):
             with lists.handling(f"the search for labels of {owner}"):

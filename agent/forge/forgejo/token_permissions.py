@@ -13,13 +13,13 @@ from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.adapter_interface import ForgejoAdapter
 
 LOOKED_AT = 20  # projects
 NEEDED = "write:repository, write:issue and read:user"
 
 
-def rights(forge: Forgejo) -> Iterator[str]:
+def rights(forge: ForgejoAdapter) -> Iterator[str]:
     """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     with forge.wire.hurried():
         try:
@@ -31,7 +31,7 @@ def rights(forge: Forgejo) -> Iterator[str]:
             yield from _of_project(forge, owner, repo)
 
 
-def _of_project(forge: Forgejo, owner: str, repo: str) -> Iterator[str]:
+def _of_project(forge: ForgejoAdapter, owner: str, repo: str) -> Iterator[str]:
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:

@@ -14,12 +14,12 @@ from agent.forge.base import Forge
 if TYPE_CHECKING:
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Repositories
-    from agent.forge.github.task_items import Items
+    from agent.forge.github.task_items import TaskItems
     from agent.forge.unanswered_lists import UnansweredLists
     from agent.values import TaskKey
 
 
-class GitHub(Forge, Protocol):
+class GitHubAdapter(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
     requests are read. `signs_commits`: GitHub makes the commits and signs them. Each poll of GitHub has a new task
@@ -33,7 +33,7 @@ class GitHub(Forge, Protocol):
     watches_ci: bool
     signs_commits: bool
     places: Repositories
-    items: Items
+    items: TaskItems
     projects: tuple[tuple[str, str], ...]
     qualifiers: tuple[str, ...]
     searches: bool

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.forge.changed_issues import ChangeCursor
-    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.adapter_interface import GitHubAdapter
 
 
-def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
+def changed_in(forge: GitHubAdapter, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
     """Number → time of the last change, for the changed issues and pull requests of a repository."""
     name = f"{owner}/{repo}"
     since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -38,7 +38,7 @@ def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> d
     return changes.update(name, items)
 
 
-def recent_in(forge: GitHub, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
+def recent_in(forge: GitHubAdapter, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
     """(key, title and text as a comment, time of the last change) of each open issue or pull request that has changed
     since `since`; pull requests that the program has opened are left out."""
     query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}

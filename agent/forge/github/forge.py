@@ -40,7 +40,7 @@ from agent.forge.github.requesting_person import (
     who_ended,
 )
 from agent.forge.github.signed_commits import SignedCommits
-from agent.forge.github.task_items import Items, issue_number
+from agent.forge.github.task_items import TaskItems, issue_number
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
@@ -87,7 +87,7 @@ class GitHubForge:
         names = tuple("/".join(project) for project in self.projects)
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
-        self.items = Items(self.wire, self.places, self.labels)
+        self.items = TaskItems(self.wire, self.places, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         # GitHub does not count a request for `/rate_limit` against the rate limit
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.forge.base import PullRef
-    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.adapter_interface import GitHubAdapter
     from agent.forge.github.repositories import Project
 
 REVIEW = "write a review of it, "
 
 
-def head_moved(forge: GitHub, project: Project, number: str, pull: PullRef, since: str = "") -> str:
+def head_moved(forge: GitHubAdapter, project: Project, number: str, pull: PullRef, since: str = "") -> str:
     """Implements `ForgeReports.head_moved`."""
     item = forge.wire.get(f"{project.path}/pulls/{number}")
     present, repo = str(item["head"].get("sha") or ""), item["head"].get("repo") or {}
@@ -53,7 +53,7 @@ def head_moved(forge: GitHub, project: Project, number: str, pull: PullRef, sinc
     return "" if asked_for == present else said_moved(pull.fork, asked_for, present, asked)
 
 
-def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | None:
+def _commit_at(forge: GitHubAdapter, fork: str, branch: str, when: datetime) -> str | None:
     """The newest commit of a fork's branch just before the time `when`; None if GitHub lists no push from which that
     commit is known."""
     if not fork:
@@ -70,7 +70,7 @@ def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | N
     return later
 
 
-def _is_reviewed(forge: GitHub, project: Project, number: str, commit: str) -> bool:
+def _is_reviewed(forge: GitHubAdapter, project: Project, number: str, commit: str) -> bool:
     """Whether a person with permission has written a review of the pull request at the commit `commit`."""
     reviews: Any = forge.wire.pages(f"{project.path}/pulls/{number}/reviews", odd=lambda _error: None)
     return any(one.get("commit_id") == commit and forge.places.may_ask(project, one.get("user")) for one in reviews)

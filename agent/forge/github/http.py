@@ -23,7 +23,7 @@ from agent import __version__, clock
 from agent.errors import AnswerOdd, ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import http
 from agent.forge.ca_bundle import ca_bundle_of
-from agent.forge.etag_cache import Answer, EtagCache, condition
+from agent.forge.etag_cache import EtagCache, HttpAnswer, condition
 from agent.forge.github import errors as answers
 from agent.forge.github.answer_shapes import SHAPES
 from agent.forge.github.auth import AppToken, SettingsToken, private_key
@@ -101,7 +101,7 @@ class GitHubWire:
         body: Any = None,
         again: bool | None = None,
         checked: bool = True,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.forge.base import Act
-    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.adapter_interface import GitHubAdapter
     from agent.forge.github.repositories import Project
     from agent.values import TaskKey
 
@@ -42,12 +42,12 @@ would hide an earlier edit by somebody else.
 """
 
 
-def events_of(forge: GitHub, project: Project, number: Any) -> list[dict[str, Any]]:
+def events_of(forge: GitHubAdapter, project: Project, number: Any) -> list[dict[str, Any]]:
     """The events of an issue, oldest first."""
     return list(forge.wire.pages(f"{project.path}/issues/{number}/events"))
 
 
-def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
+def last_actor(forge: GitHubAdapter, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
@@ -62,7 +62,7 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
     return actor
 
 
-def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
+def assigned_again(forge: GitHubAdapter, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
     """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
     that shows the end of a task; else None."""
     found = None
@@ -75,14 +75,14 @@ def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str
     return found
 
 
-def who_asked(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]) -> Any:
+def who_asked(forge: GitHubAdapter, project: Project, events: Iterable[dict[str, Any]]) -> Any:
     """The account that last asked for the work on an issue with the events `events`, by the label, or else by an
     assignment; None if no account did."""
     listed = list(events)
     return last_actor(forge, project, listed, labelled=True) or last_actor(forge, project, listed, labelled=False)
 
 
-def keep_asker(forge: GitHub, project: Project, number: Any, events: list[dict[str, Any]]) -> Any:
+def keep_asker(forge: GitHubAdapter, project: Project, number: Any, events: list[dict[str, Any]]) -> Any:
     """The account that last asked for the work (`who_asked`).  `keep_asker` stores the account and other facts of the
     events for the other processes of this machine (`known_asker`)."""
     actor = who_asked(forge, project, events)
@@ -93,7 +93,7 @@ def keep_asker(forge: GitHub, project: Project, number: Any, events: list[dict[s
     return actor
 
 
-def known_asker(forge: GitHub, project: Project, number: Any) -> dict[str, Any] | None:
+def known_asker(forge: GitHubAdapter, project: Project, number: Any) -> dict[str, Any] | None:
     """The facts that `keep_asker` has stored: `actor`, the account that asked (None if the events name none), `came`,
     whether the issue came from another repository, and `assigned`, whether the own account was ever assigned; None if
     they are unknown or too old.
@@ -112,7 +112,7 @@ def _came(events: Iterable[dict[str, Any]]) -> bool:
     return any(event.get("event") == "transferred" for event in events)
 
 
-def is_asked(forge: GitHub, events: Iterable[dict[str, Any]], *, labelled: bool) -> bool:
+def is_asked(forge: GitHubAdapter, events: Iterable[dict[str, Any]], *, labelled: bool) -> bool:
     """Whether an event of any account asks for work, and no later event takes that request back.
 
     If an issue has the bot label and the newest event removes that label, GitHub does not show yet the event by which
@@ -126,7 +126,7 @@ def is_asked(forge: GitHub, events: Iterable[dict[str, Any]], *, labelled: bool)
     return asked
 
 
-def _takes_back(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> bool:
+def _takes_back(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) -> bool:
     """Whether an event removes the bot label, or without `labelled` an assignment of the bot."""
     if labelled:
         label = forge.items.own_name((event.get("label") or {}).get("name"))
@@ -134,7 +134,7 @@ def _takes_back(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> bool
     return event.get("event") == "unassigned" and forge.places.is_own(event.get("assignee"))
 
 
-def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
+def _asks(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
     if labelled and event.get("event") == "labeled":
@@ -145,7 +145,7 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     return None
 
 
-def _asks_by_assignment(forge: GitHub, event: dict[str, Any]) -> Any:
+def _asks_by_assignment(forge: GitHubAdapter, event: dict[str, Any]) -> Any:
     """The account that asks for work by an assignment; None if the event is no assignment of the bot, or if a person
     assigned the issue to themselves."""
     who = _asks(forge, event, labelled=False)
@@ -153,7 +153,7 @@ def _asks_by_assignment(forge: GitHub, event: dict[str, Any]) -> Any:
 
 
 def times_of_requests(
-    forge: GitHub, project: Project, events: Iterable[dict[str, Any]], since: str = ""
+    forge: GitHubAdapter, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
     """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
     (`since` is the time of that comment)."""
@@ -165,7 +165,7 @@ def times_of_requests(
     return asked
 
 
-def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str, Any]) -> bool:
+def was_unassigned(forge: GitHubAdapter, key: TaskKey, project: Project, item: dict[str, Any]) -> bool:
     """Whether the bot was removed from the assignees after the run of the task began.
 
     The events are read only after a change of the issue. The first call of a process for an issue reads no events if a
@@ -187,7 +187,7 @@ def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str
     return kept[1]
 
 
-def altered(forge: GitHub, key: TaskKey, since: str = "") -> str:
+def altered(forge: GitHubAdapter, key: TaskKey, since: str = "") -> str:
     """The reason why somebody must request the work again, "" if nobody must (see `Forge.altered`): an account without
     permission edited the title or text after the request, or edited them while no request by an account with permission
     is known."""
@@ -217,7 +217,7 @@ def altered(forge: GitHub, key: TaskKey, since: str = "") -> str:
     return said_altered(told, max(asked)) if asked else said_unasked(told)
 
 
-def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
+def _edits_of_text(forge: GitHubAdapter, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
     """(time, account) of each edit of the issue's text, oldest first.
 
     GitHub lists the original text of an issue as its first edit; the original text is left out here.
@@ -235,7 +235,7 @@ def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> lis
     return found[1:] if is_first else found
 
 
-def asker_of(forge: GitHub, key: TaskKey) -> Any:
+def asker_of(forge: GitHubAdapter, key: TaskKey) -> Any:
     """The account that asked for the work: the one that `altered` has found in this process, else the one that another
     process has found lately, else the one that the events of the issue name now."""
     if key not in forge.asked_by:
@@ -248,23 +248,23 @@ def asker_of(forge: GitHub, key: TaskKey) -> Any:
     return forge.asked_by[key]
 
 
-def node_of_reviewer(forge: GitHub, key: TaskKey) -> str | None:
+def node_of_reviewer(forge: GitHubAdapter, key: TaskKey) -> str | None:
     """The node id of the account that asked for the work, None if it cannot review or has no node id."""
     actor = asker_of(forge, key)
     return str(actor["node_id"]) if _may_review(forge, actor) and actor.get("node_id") else None
 
 
-def ask_for_review(forge: GitHub, key: TaskKey, pull: str) -> None:
+def ask_for_review(forge: GitHubAdapter, key: TaskKey, pull: str) -> None:
     """Request a review from the account that asked for the work."""
     request_review(forge, forge.places.project_of(key), pull, asker_of(forge, key))
 
 
-def _may_review(forge: GitHub, actor: Any) -> bool:
+def _may_review(forge: GitHubAdapter, actor: Any) -> bool:
     """Whether an account can review a pull request of this program: a person who is not the own account."""
     return bool(actor and login(actor)) and not is_bot(actor) and not forge.places.is_own(actor)
 
 
-def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> None:
+def request_review(forge: GitHubAdapter, project: Project, pull: str, actor: Any) -> None:
     """Request a review from an account, also if it has reviewed before; do nothing for a machine account or the own
     account.
 
@@ -278,7 +278,7 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
         log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))
 
 
-def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
+def who_ended(forge: GitHubAdapter, project: Project, number: str, act: Act) -> str:
     """The account of the newest event by which a person ended a task in the way `act`; "" if the issue has no such
     event. Events that the own account caused do not count, unless a person uses that account."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}

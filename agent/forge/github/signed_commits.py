@@ -16,7 +16,7 @@ from agent.forge.commit_maker import MadeCommit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.forge.commit_maker import TreeEntry
+    from agent.forge.commit_maker import CommitEntry
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project
 
@@ -31,7 +31,7 @@ class SignedCommits:
         self.wire = wire
         self.path = f"{project.path}/git"
 
-    def make_tree(self, base: str, entries: Sequence[TreeEntry]) -> str:
+    def make_tree(self, base: str, entries: Sequence[CommitEntry]) -> str:
         """See `CommitMaker`."""
         tree = [
             {"path": one.path, "mode": one.mode, "type": KINDS.get(one.mode, "blob"), "sha": one.object}

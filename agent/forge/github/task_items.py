@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
-class Items:
+class TaskItems:
     """Reads and labels the issues and pull requests that one account sees."""
 
     def __init__(self, wire: GitHubWire, places: Repositories, labels: Labels) -> None:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.forge.base import Task
-    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.adapter_interface import GitHubAdapter
     from agent.forge.github.repositories import Project
 
 
 class GitHubTaskGetter(EventTaskGetter):
     """One poll of all projects that the section covers."""
 
-    forge: GitHub
+    forge: GitHubAdapter
     login = staticmethod(login)
 
     def _look(self) -> dict[Any, Task]:

@@ -20,7 +20,7 @@ from agent.forge.github.config_section import is_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.adapter_interface import GitHubAdapter
 
 SCOPES = "x-oauth-scopes"
 EXPIRES = "github-authentication-token-expiration"
@@ -32,7 +32,7 @@ WRITTEN = {"contents": "Contents", "issues": "Issues", "pull_requests": "Pull re
 TRIED = {"/commits": "Contents", "/issues": "Issues", "/pulls": "Pull requests"}
 
 
-def rights(forge: GitHub) -> Iterator[str]:
+def rights(forge: GitHubAdapter) -> Iterator[str]:
     """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     with forge.wire.hurried():
         if isinstance(forge.wire.tokens, AppToken):
@@ -50,7 +50,7 @@ def rights(forge: GitHub) -> Iterator[str]:
                 yield from _of_checks(forge, owner, repo)
 
 
-def _of_app(forge: GitHub, app: AppToken) -> Iterator[str]:
+def _of_app(forge: GitHubAdapter, app: AppToken) -> Iterator[str]:
     if forge.signs_commits and is_server(forge.instance):
         yield (
             f"{forge.instance}: commit.signing is github, and a GitHub Enterprise Server does not sign the commits of "
@@ -88,7 +88,7 @@ def _of_expiry(instance: str, header: str) -> Iterator[str]:
         yield f"{instance}: the token expires on {day[0]}; make a new one and set it"
 
 
-def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterator[str]:
+def _of_project(forge: GitHubAdapter, owner: str, repo: str, *, tried: bool) -> Iterator[str]:
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:
@@ -108,7 +108,7 @@ def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterato
         )
 
 
-def _of_checks(forge: GitHub, owner: str, repo: str) -> Iterator[str]:
+def _of_checks(forge: GitHubAdapter, owner: str, repo: str) -> Iterator[str]:
     """Sentences for `doctor` about CI checks that the token may not read; a classic token with the scope `repo` can
     read all checks."""
     try:
@@ -120,7 +120,7 @@ def _of_checks(forge: GitHub, owner: str, repo: str) -> Iterator[str]:
             yield f"{forge.instance}: {said}"
 
 
-def _may_read(forge: GitHub, path: str) -> bool:
+def _may_read(forge: GitHubAdapter, path: str) -> bool:
     try:
         forge.wire.get(path, query={"per_page": 1})
     except ForgeAccessRefused:

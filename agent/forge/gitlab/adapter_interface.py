@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.listed_projects import ListedProjects
     from agent.forge.gitlab.projects import Project, Projects
-    from agent.forge.gitlab.task_items import Items
+    from agent.forge.gitlab.task_items import TaskItems
     from agent.forge.unanswered_lists import UnansweredLists
 
 
-class GitLab(Forge, Protocol):
+class GitLabAdapter(Forge, Protocol):
     """`projects`: the projects that the adapter's section in the settings lists, by path or number.
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
@@ -32,7 +32,7 @@ class GitLab(Forge, Protocol):
     section: Any
     wire: GitLabWire
     places: Projects
-    items: Items
+    items: TaskItems
     listed: ListedProjects
     projects: tuple[str, ...]
     lists: list[str]

@@ -27,13 +27,15 @@ from agent.values import TaskKey
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.forge.gitlab.adapter_interface import GitLab
+    from agent.forge.gitlab.adapter_interface import GitLabAdapter
     from agent.forge.gitlab.projects import Project
 
 Place = tuple[int, str, str]  # (project number, kind, number of the issue or merge request)
 
 
-def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+def changed_of(
+    forge: GitLabAdapter, watched: Mapping[TaskKey, str | None], cursor: str
+) -> tuple[dict[TaskKey, str], str]:
     """Implements `Forge.changed_since`."""
     changes, found = ChangeCursor.parse(cursor), dict[Place, str]()
     places = {key: _places(forge, key, url) for key, url in watched.items()}
@@ -47,7 +49,7 @@ def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str
 
 
 def recent_in(
-    forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, collection: str, since: str
+    forge: GitLabAdapter, served: Mapping[tuple[str, str], Project], owner: str, repo: str, collection: str, since: str
 ) -> Iterator[tuple[TaskKey, Comment, str]]:
     """(key, title and text as a comment, time of the last change) of each open issue or merge request (`collection`)
     that has changed since `since`; merge requests that the program has opened, and confidential issues, are left out.
@@ -67,7 +69,7 @@ def recent_in(
             yield key, text, str(item["updated_at"])
 
 
-def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
+def _places(forge: GitLabAdapter, key: TaskKey, url: str | None) -> set[Place]:
     """The places in which people may comment on a task: the issue or merge request of its key, and the merge request
     that was opened for the task."""
     try:
@@ -85,7 +87,7 @@ def number_in(url: str | None) -> str | None:
     return found[1] if found else None
 
 
-def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
+def _lists(forge: GitLabAdapter, places: Mapping[TaskKey, set[Place]]) -> list[str]:
     """The API paths of the groups and projects for which the lists of changes are requested: the groups that the last
     poll searched and, of the projects that it searched, those with a task; if it searched no group, each project with a
     task."""
@@ -94,7 +96,7 @@ def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
     return groups + [path for path in forge.lists if path in projects] if groups else projects
 
 
-def _changed(forge: GitLab, name: str, changes: ChangeCursor) -> Iterator[tuple[str, str]]:
+def _changed(forge: GitLabAdapter, name: str, changes: ChangeCursor) -> Iterator[tuple[str, str]]:
     since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
     query: dict[str, Any] = {"scope": "all", "state": "all", "order_by": "updated_at", "sort": "asc"}
     query["updated_after"] = since

@@ -44,7 +44,7 @@ from agent.forge.gitlab.notes import ItemNumber, NoteReader, utc
 from agent.forge.gitlab.own_notes import OwnNotes
 from agent.forge.gitlab.projects import Projects, username
 from agent.forge.gitlab.requesting_person import altered, reviewer_of, taken_away, who_ended
-from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
+from agent.forge.gitlab.task_items import TaskItems, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import KINDS, GitLabTaskGetter, MemberProjects
 from agent.forge.gitlab.text_edits import edit_of
 from agent.forge.issue_url import on_gitlab
@@ -90,7 +90,7 @@ class GitLabForge:
         self.projects = listed(section)
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
-        self.items = Items(self.wire, self.places, self.labels, section.start)
+        self.items = TaskItems(self.wire, self.places, self.labels, section.start)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.listed = ListedProjects(self.projects, section.owner, self.places, self.unanswered, self.told)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.errors import ForgeError, ForgeRefused
-    from agent.forge.etag_cache import Answer
+    from agent.forge.etag_cache import HttpAnswer
     from agent.forge.gitlab.requester import Requester
 
 __all__ = ["AGENT", "PATIENT", "QUICK", "GitLabWire", "is_missing"]
@@ -69,7 +69,7 @@ class GitLabWire(RestWire):
         self,
         path: str,
         params: dict[str, Any],
-        answer: Answer,
+        answer: HttpAnswer,
         number: int,  # noqa: ARG002 - GitLab's header names the next page, so `number` is not used
     ) -> tuple[str, dict[str, Any]] | None:
         """The next page of a list if the answer has no `Link` header, which a proxy may have removed; GitLab's header

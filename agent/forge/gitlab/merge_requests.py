@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project
-    from agent.forge.gitlab.task_items import Items
+    from agent.forge.gitlab.task_items import TaskItems
     from agent.values import TaskKey
 
 BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
@@ -249,7 +249,7 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
 
 
 def opened_for(
-    items: Items, key: TaskKey, project: Project, prefixes: Iterable[str], patience: float
+    items: TaskItems, key: TaskKey, project: Project, prefixes: Iterable[str], patience: float
 ) -> tuple[int, ...]:
     """The numbers of the merge requests that the bot opened for the task of an issue; the comments on them belong
     to the task."""

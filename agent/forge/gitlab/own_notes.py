@@ -10,7 +10,7 @@ from agent.forge.markers import hidden_in, signed
 
 if TYPE_CHECKING:
     from agent.forge.gitlab.notes import NoteReader
-    from agent.forge.gitlab.task_items import Items
+    from agent.forge.gitlab.task_items import TaskItems
     from agent.values import TaskKey
 
 
@@ -18,7 +18,7 @@ class OwnNotes:
     """The notes that this program has written with the own account; `known` has the ids of those that this process has
     written or read."""
 
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: TaskItems) -> None:
         self.items = items
         self.places = items.places
         self.known: set[str] = set()

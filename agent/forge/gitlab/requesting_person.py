@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Act, Labels
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
-    from agent.forge.gitlab.task_items import Items
+    from agent.forge.gitlab.task_items import TaskItems
     from agent.values import TaskKey
 
 
@@ -237,7 +237,7 @@ def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
     return (note for note in wire.pages(f"{path}/notes", query=ACTIVITY, patience=patience) if note.get("system"))
 
 
-def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
+def reviewer_of(items: TaskItems, key: TaskKey, project: Project) -> int | None:
     """The id of the person who asked for the work, to make that person the reviewer; None if the person has no
     permission, or uses the own account.
 

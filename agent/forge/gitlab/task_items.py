@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
-class Items:
+class TaskItems:
     """Reads and labels the issues and merge requests that one account sees."""
 
     def __init__(self, wire: GitLabWire, places: Projects, labels: Labels, start: Start) -> None:

@@ -21,13 +21,13 @@ from agent.forge.gitlab.requesting_person import assigned_again, who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter, changed_just_now
 from agent.forge.what_starts import how_to_ask
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.forge.gitlab.adapter_interface import GitLab
+    from agent.forge.gitlab.adapter_interface import GitLabAdapter
     from agent.forge.gitlab.projects import Project
 
 KINDS = {"issues": "issue", "merge_requests": "merge_request"}
@@ -36,7 +36,7 @@ KINDS = {"issues": "issue", "merge_requests": "merge_request"}
 class GitLabTaskGetter(BaseTaskGetter):
     """One poll of all projects that the section covers."""
 
-    forge: GitLab
+    forge: GitLabAdapter
 
     def _all(self) -> list[Task]:
         found = super()._all()
@@ -176,7 +176,7 @@ class GitLabTaskGetter(BaseTaskGetter):
         return Task(key, self.forge, user=username(found[1]), title=title, labels=labels, started_by=started_by)
 
 
-_ODD_PROJECTS = Items.logging("projects")
+_ODD_PROJECTS = ItemLoop.logging("projects")
 
 
 def odd_project(error: AnswerOdd) -> None:
@@ -190,7 +190,7 @@ class MemberProjects:
     """The projects of which the account is a member (role Developer or higher); if the section sets `owner`, only
     projects in the group `owner`."""
 
-    def __init__(self, forge: GitLab) -> None:
+    def __init__(self, forge: GitLabAdapter) -> None:
         self.forge = forge
 
     def projects(self) -> list[tuple[str, Project]]:

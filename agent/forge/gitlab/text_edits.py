@@ -12,11 +12,11 @@ from agent.observe import log
 
 if TYPE_CHECKING:
     from agent.forge.base import Comment
-    from agent.forge.gitlab.task_items import Items
+    from agent.forge.gitlab.task_items import TaskItems
     from agent.values import TaskKey
 
 
-def edit_of(items: Items, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
+def edit_of(items: TaskItems, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
     """(the edit of the issue's title or text as a comment, the digest of the present title and text).
 
     `seen` is the digest at the last read; the first value is () if the digest is the same, or if the editor has no

@@ -15,14 +15,14 @@ from agent.forge.gitlab.projects import DEVELOPER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.forge.gitlab.adapter_interface import GitLab
+    from agent.forge.gitlab.adapter_interface import GitLabAdapter
 
 EXPIRES_SOON = 14  # days
 LOOKED_AT = 20  # projects
 ROLES = {0: "no member", 5: "Minimal access", 10: "Guest", 15: "Planner", 20: "Reporter"}
 
 
-def rights(forge: GitLab) -> Iterator[str]:
+def rights(forge: GitLabAdapter) -> Iterator[str]:
     """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     yield from _of_token(forge)
     number, name = forge.places.own()
@@ -39,7 +39,7 @@ def rights(forge: GitLab) -> Iterator[str]:
             )
 
 
-def _of_token(forge: GitLab) -> Iterator[str]:
+def _of_token(forge: GitLabAdapter) -> Iterator[str]:
     try:
         token = forge.wire.get("/personal_access_tokens/self", patience=QUICK)
     except (ForgeRefused, ForgeAccessRefused):

@@ -29,7 +29,7 @@ from agent.forge.local.comments import LocalComments, cursor_of, time_of
 from agent.forge.local.files import TrackerFiles
 from agent.forge.local.pulls import LocalPulls
 from agent.observe import log
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LocalForge:
         self.pulls = LocalPulls(self.files)
         self.told: set[str] = set()  # problems that were logged, so that each problem is logged once
         # issues that caused an unexpected error, which LocalTaskGetter reports
-        self.items = Items(lambda _name, _why: None)
+        self.items = ItemLoop(lambda _name, _why: None)
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:

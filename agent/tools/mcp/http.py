@@ -20,7 +20,7 @@ from agent.tools.mcp.traffic import LONGEST_MESSAGE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from agent.tools.mcp.traffic import Traffic
+    from agent.tools.mcp.traffic import McpTraffic
 
 CONNECT = 15.0
 """Maximum seconds to open a connection to the MCP server, and to send a part of a request."""
@@ -29,7 +29,7 @@ RESUME_SECONDS = 0.5
 """Seconds of an additional wait before the HTTP client requests a stream again that broke off."""
 
 
-def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
+def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: McpTraffic) -> httpx2.AsyncClient:
     """An HTTP client for an MCP server; the headers `headers` are sent to the origin of `url` only.
 
     `timeout` is the maximum number of seconds without data from the server.  Raises ConfigError for a proxy that cannot
@@ -64,7 +64,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
     """An HTTP transport that limits and counts the bytes of each body, refuses compressed bodies, records the status of
     the answers to POST, and does not open the stream for messages outside of calls."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, traffic: Traffic) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, traffic: McpTraffic) -> None:
         self.inner = inner
         self.traffic = traffic
 
@@ -95,7 +95,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
     """Counts the bytes of one HTTP body; `most` is its maximum size, 0 for a stream of events, for which only the
     limits of the traffic count."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, traffic: Traffic, most: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, traffic: McpTraffic, most: int) -> None:
         self.inner = inner
         self.traffic = traffic
         self.most = most

@@ -19,13 +19,13 @@ from agent.tools.mcp.traffic import LONGEST_MESSAGE, Flooded
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from agent.tools.mcp.traffic import Traffic
+    from agent.tools.mcp.traffic import McpTraffic
 
 CHUNK = 1 << 16
 
 
 @asynccontextmanager
-async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIterator[Any]:
+async def pipe_transport(reader: int, writer: int, traffic: McpTraffic) -> AsyncIterator[Any]:
     """The streams of an MCP session over two non-blocking descriptors, which the caller closes afterwards."""
     to_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, from_session = anyio.create_memory_object_stream[Any](0)
@@ -60,7 +60,7 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
                 stream.close()
 
 
-async def _read_lines(reader: int, to_session: Any, traffic: Traffic) -> None:
+async def _read_lines(reader: int, to_session: Any, traffic: McpTraffic) -> None:
     pending = bytearray()
     while True:
         await anyio.wait_readable(reader)

@@ -25,7 +25,7 @@ from agent.tools.mcp.event_loop import WaitStopped
 from agent.tools.mcp.http import http_client
 from agent.tools.mcp.offered_tools import ListedTool
 from agent.tools.mcp.pipes import pipe_transport
-from agent.tools.mcp.traffic import LONGEST_MESSAGE, Flooded, Traffic
+from agent.tools.mcp.traffic import LONGEST_MESSAGE, Flooded, McpTraffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -51,7 +51,7 @@ class Session:
     def __init__(self, loop: EventLoop, is_stopping: Callable[[], bool]) -> None:
         self.loop = loop
         self.is_stopping = is_stopping
-        self.traffic = Traffic()
+        self.traffic = McpTraffic()
         self._client: ClientSession | None = None
         self._ready: asyncio.Event | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -219,7 +219,7 @@ class Session:
         return f"; it wrote {count:,} line(s) that are no messages of the protocol" if count else ""
 
 
-def _http_transport(url: str, headers: Mapping[str, str], silence: float, traffic: Traffic) -> Any:
+def _http_transport(url: str, headers: Mapping[str, str], silence: float, traffic: McpTraffic) -> Any:
     from contextlib import asynccontextmanager
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ class Flooded(Exception):
     """The error that an MCP server sent too much; its message is the reason."""
 
 
-class Traffic:
+class McpTraffic:
     """The traffic of one MCP server: its bytes and messages since this program's newest request. `why` says which
     data of the server ended the session, "" if none did; `unreadable` counts lines that are no messages."""
 

@@ -14,7 +14,7 @@ from agent import clock, durable_files
 from agent.commands import doctor
 from agent.commands.doctor import NOT_LOOKED_AT, examine, worst
 from agent.commands.doctor_base_dir import nearest_existing
-from agent.commands.doctor_check import FAIL, OK, WARN, Check
+from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.config import load
 from agent.store.db import open_tasks
 from agent.store.learnt_model_facts import LearntModels
@@ -411,8 +411,8 @@ def test_the_place_of_a_folder_that_is_not_there_is_the_nearest_that_is(tmp_path
 
 
 def test_only_a_failure_makes_the_exit_code_3():
-    assert worst([Check("a", OK, "x"), Check("b", WARN, "x")]) == 0
-    assert worst([Check("a", OK, "x"), Check("b", FAIL, "x")]) == 3
+    assert worst([DoctorCheck("a", OK, "x"), DoctorCheck("b", WARN, "x")]) == 0
+    assert worst([DoctorCheck("a", OK, "x"), DoctorCheck("b", FAIL, "x")]) == 3
 
 
 def test_a_ledger_on_a_server_is_looked_at_and_not_made(home):

@@ -13,7 +13,7 @@ from agent.consensus.errors import BudgetExceeded
 from agent.consensus.material import PERSONAS, SEES, Material, prepare
 from agent.consensus.phases import Phase
 from agent.consensus.request import RequestBuilder
-from agent.consensus.token_budget import Statement, conservative
+from agent.consensus.token_budget import ReviewerStatement, conservative
 from agent.tokens import counter_for
 
 COUNT = conservative(counter_for("bench-model"))
@@ -41,7 +41,11 @@ materials = st.builds(
 
 def statement(name):
     return st.builds(
-        Statement, st.just(name), st.sampled_from(["DENY", "APPROVE"]), text, st.lists(text, max_size=5).map(tuple)
+        ReviewerStatement,
+        st.just(name),
+        st.sampled_from(["DENY", "APPROVE"]),
+        text,
+        st.lists(text, max_size=5).map(tuple),
     )
 
 
@@ -85,7 +89,7 @@ def test_no_request_is_over_the_budget_and_nobody_is_gone(
 
 def test_inputs_are_cut_before_objections():
     objection = "calc.py:3: " + "This is the objection, and it is long. " * 8
-    thinking = [Statement(name, "DENY", "", (objection,)) for name in ("You", "R1", "R2")]
+    thinking = [ReviewerStatement(name, "DENY", "", (objection,)) for name in ("You", "R1", "R2")]
     material = Material("Ready?", "The issue. " * 500, DIFF, "The check. " * 500)
     asked = builder(material, budget=2600).build(Phase.VOTING, thinking)
     assert asked.text.count(objection.strip()) == 3

@@ -8,7 +8,7 @@ from agent.consensus.errors import BudgetExceeded
 from agent.consensus.token_budget import (
     ConsensusContext,
     ContextMeta,
-    Statement,
+    ReviewerStatement,
     TokenBudgetManager,
     conservative,
 )
@@ -27,7 +27,7 @@ votes = st.sampled_from(["APPROVE", "DENY", "CONDITIONAL"])
 
 
 def statements(name):
-    return st.builds(Statement, st.just(name), votes, text, st.lists(text, max_size=5).map(tuple))
+    return st.builds(ReviewerStatement, st.just(name), votes, text, st.lists(text, max_size=5).map(tuple))
 
 
 contexts = st.tuples(
@@ -57,12 +57,12 @@ def test_an_objection_is_cut_only_when_no_reason_is_left(context):
     result = enforce(thinking, debates, budget)
     if "objections" in [one.reason for one in result.logs]:
         # nothing of a reason is there: each line is a vote or an objection of its reviewer
-        bare = [Statement(one.name, one.vote) for one in (*thinking, *debates)]
+        bare = [ReviewerStatement(one.name, one.vote) for one in (*thinking, *debates)]
         allowed = sum(len(one.objections) for one in (*thinking, *debates))
         assert result.context.count("\n\n") >= len(bare) - 1
         kept = enforce(
-            [Statement(one.name, one.vote, "", one.objections) for one in thinking],
-            [Statement(one.name, one.vote, "", one.objections) for one in debates],
+            [ReviewerStatement(one.name, one.vote, "", one.objections) for one in thinking],
+            [ReviewerStatement(one.name, one.vote, "", one.objections) for one in debates],
             10**6,
         )
         assert COUNT(kept.context) > budget or allowed == 0
@@ -76,7 +76,8 @@ def test_the_floor_keeps_a_quiet_reviewer_beside_two_loud_ones():
     loud = tuple(f"Problem number {number} is that it is wrong in many ways." for number in range(40))
     quiet = ("The key is logged in plain text at a.py:3.",)
     result = enforce(
-        [Statement(name, "DENY", "x " * 500, loud) for name in ("R1", "R2")] + [Statement("R3", "DENY", "z", quiet)],
+        [ReviewerStatement(name, "DENY", "x " * 500, loud) for name in ("R1", "R2")]
+        + [ReviewerStatement("R3", "DENY", "z", quiet)],
         budget=300,
     )
     assert quiet[0] in result.context
@@ -86,7 +87,7 @@ def test_the_floor_keeps_a_quiet_reviewer_beside_two_loud_ones():
 
 def test_the_steps_are_taken_in_order_and_only_as_far_as_needed():
     reason = "It is wrong. It rounds twice. " + "Here is a long explanation of that. " * 30
-    said = [Statement(name, "DENY", reason, ("a.py:3: It rounds twice.",)) for name in ("R1", "R2", "R3")]
+    said = [ReviewerStatement(name, "DENY", reason, ("a.py:3: It rounds twice.",)) for name in ("R1", "R2", "R3")]
     assert enforce(said, said, 8192).logs == ()
     names = {budget: [one.reason for one in enforce(said, said, budget).logs] for budget in (1200, 200, 75, 50)}
     assert names == {
@@ -102,7 +103,7 @@ def test_the_steps_are_taken_in_order_and_only_as_far_as_needed():
 
 def test_votes_that_do_not_fit_are_an_error_with_the_key():
     with pytest.raises(BudgetExceeded, match=r"raise consensus\.token_budget"):
-        enforce([Statement(f"R{number}", "CONDITIONAL") for number in range(3)], budget=5)
+        enforce([ReviewerStatement(f"R{number}", "CONDITIONAL") for number in range(3)], budget=5)
 
 
 def test_nothing_said_needs_nothing():

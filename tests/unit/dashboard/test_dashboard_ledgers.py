@@ -17,8 +17,8 @@ from agent.dashboard import ledger_reader
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import Pages
-from agent.dashboard.task_list import SORTS, Query
-from agent.dashboard.watcher import Watcher
+from agent.dashboard.task_list import SORTS, TaskListQuery
+from agent.dashboard.watcher import ChangeWatcher
 from agent.errors import MakimonoError
 from agent.store import postgres
 from agent.store.ledgers import LedgerKind
@@ -55,9 +55,9 @@ def test_every_list_and_the_health_page_work_on_every_ledger(name, tmp_path):
         pages = Pages(settings, reader)
         for sort in SORTS:
             for order in ("asc", "desc"):
-                found = pages.tasks(Query.of({"sort": sort, "order": order, "page": "2"}))
+                found = pages.tasks(TaskListQuery.of({"sort": sort, "order": order, "page": "2"}))
                 assert (found["problems"], len(found["tasks"]), found["total"]) == ([], 10, 60)
-        found = pages.tasks(Query.of({"text": "100% of task_7", "repository": "o/r", "status": "queued"}))
+        found = pages.tasks(TaskListQuery.of({"text": "100% of task_7", "repository": "o/r", "status": "queued"}))
         assert [one["title"] for one in found["tasks"]] == ["100% of Task_7"]
         view = HealthPage(settings, reader).view()
         assert view["problems"] == []
@@ -67,8 +67,8 @@ def test_every_list_and_the_health_page_work_on_every_ledger(name, tmp_path):
         assert task["task"]["title"] == "100% of Task_7"
         with reader.ledger() as ledger, pytest.raises(MakimonoError):
             ledger.enqueue(ledger.get(found["tasks"][0]["uuid"]).key.to_dict() | {"task_id": "999"})
-        assert pages.tasks(Query())["total"] == 60
-        watcher = Watcher(settings, reader, None)
+        assert pages.tasks(TaskListQuery())["total"] == 60
+        watcher = ChangeWatcher(settings, reader, None)
         assert [watcher._look(set())[0] for _ in range(3)] == [False, False, False]
         ledger = LedgerKind.of(settings).open()
         ledger.request(found["tasks"][0]["uuid"], "pause")
@@ -83,7 +83,7 @@ def test_a_server_that_is_away_gives_a_page_with_the_reason(tmp_path):
     address = "postgresql://someone:a-password-of-the-test@127.0.0.1:9/none"
     home.config.write_text(home.config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
     settings = load(home.config, environ={})
-    found = Pages(settings, LedgerReader(settings)).tasks(Query())
+    found = Pages(settings, LedgerReader(settings)).tasks(TaskListQuery())
     assert found["tasks"] == []
     assert "127.0.0.1:9" in found["problems"][0]
     assert "a-password" not in found["problems"][0]
@@ -98,7 +98,7 @@ def test_for_a_server_that_takes_connections_and_answers_nothing_only_one_reader
         settings = load(home.config, environ={})
         pages = Pages(settings, LedgerReader(settings))
         started = time.monotonic()
-        assert {pages.tasks(Query())["problems"][0] for _ in range(50)} == {f"{address} does not answer"}
+        assert {pages.tasks(TaskListQuery())["problems"][0] for _ in range(50)} == {f"{address} does not answer"}
         assert time.monotonic() - started < 5
 
 
@@ -112,10 +112,10 @@ def test_a_server_that_stops_during_a_statement_holds_no_reader_and_not_the_end_
             queue = settings.taskqueue.model_copy(update={"ledger": address})
             reader = LedgerReader(settings.model_copy(update={"taskqueue": queue}))
             pages = Pages(reader.settings, reader)
-            assert pages.tasks(Query())["problems"] == []
+            assert pages.tasks(TaskListQuery())["problems"] == []
             line.silence()
-            first = pool.submit(pages.tasks, Query())
+            first = pool.submit(pages.tasks, TaskListQuery())
             until(reader._lock.locked, "the begin of the first reader", 20)
-            assert "does not answer" in pages.tasks(Query())["problems"][0]
+            assert "does not answer" in pages.tasks(TaskListQuery())["problems"][0]
             assert first.result(30)["problems"]
             reader.close()

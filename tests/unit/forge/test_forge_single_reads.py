@@ -8,23 +8,23 @@ from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent.forge.base import ForgeReports
-from agent.forge.etag_cache import Answer
+from agent.forge.etag_cache import HttpAnswer
 from agent.forge.single_reads import SingleReads
 
 
 def test_outside_a_scope_nothing_is_stored():
     reads = SingleReads()
-    reads.put("GET", "/a", None, Answer(200, data=1))
+    reads.put("GET", "/a", None, HttpAnswer(200, data=1))
     assert reads.find("GET", "/a", None) is None
 
 
 def test_in_a_scope_a_read_has_its_earlier_answer_until_a_change_and_only_in_its_thread():
     reads, others = SingleReads(), []
     with reads.scope():
-        reads.put("GET", "/a", {"page": 1}, Answer(200, data=1))
-        reads.put("POST", "/b", None, Answer(201, data=2))
+        reads.put("GET", "/a", {"page": 1}, HttpAnswer(200, data=1))
+        reads.put("POST", "/b", None, HttpAnswer(201, data=2))
         with reads.scope():
-            assert reads.find("GET", "/a", {"page": 1}) == Answer(200, data=1)
+            assert reads.find("GET", "/a", {"page": 1}) == HttpAnswer(200, data=1)
         assert reads.find("GET", "/a", {"page": 2}) is None
         assert reads.find("GET", "/b", None) is None
         thread = threading.Thread(target=lambda: others.append(reads.find("GET", "/a", {"page": 1})))
@@ -32,7 +32,7 @@ def test_in_a_scope_a_read_has_its_earlier_answer_until_a_change_and_only_in_its
         thread.join()
         assert reads.find("PATCH", "/c", None) is None
         assert reads.find("GET", "/a", {"page": 1}) is None
-        reads.put("GET", "/a", {"page": 1}, Answer(200, data=3))
+        reads.put("GET", "/a", {"page": 1}, HttpAnswer(200, data=3))
     assert others == [None]
     assert reads.find("GET", "/a", {"page": 1}) is None
 

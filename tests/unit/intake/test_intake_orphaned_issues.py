@@ -21,7 +21,7 @@ from agent.intake.orphaned_issues import OTHERS_SECONDS, enqueue_orphans
 from agent.intake.poller import Poller
 from agent.intake.restore_rows import restore_rows
 from agent.issue import claims
-from agent.observe.item_loop import Items
+from agent.observe.item_loop import ItemLoop
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import Writer, take_snapshot
 from agent.values import Public, Status
@@ -40,7 +40,7 @@ def there(forge_place, place):
 
 def compare(place, here, *, surely=False):
     failed = []
-    items = Items(lambda item, why: failed.append((item, why)))
+    items = ItemLoop(lambda item, why: failed.append((item, why)))
     found = enqueue_orphans(here.settings, here.ledger, place.again(), here.events, items, surely=surely)
     items.finish()
     assert failed == []

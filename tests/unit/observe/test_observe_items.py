@@ -12,7 +12,7 @@ from agent.errors import (
     RowUnreadable,
 )
 from agent.observe import log
-from agent.observe.item_loop import IN_A_ROW, Items
+from agent.observe.item_loop import IN_A_ROW, ItemLoop
 
 
 def walk(items, errors):
@@ -34,7 +34,7 @@ def said():
 
 @pytest.fixture
 def items(said):
-    return Items(lambda name, why: said.append((name, why)))
+    return ItemLoop(lambda name, why: said.append((name, why)))
 
 
 @pytest.mark.parametrize(

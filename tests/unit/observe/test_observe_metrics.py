@@ -13,7 +13,7 @@ from agent import clock
 from agent.errors import LedgerError
 from agent.observe import gauges
 from agent.observe.events import EVENTS, Events
-from agent.observe.gauges import KEPT_SECONDS, MOST_HOSTS, Group, RateLimit, Snapshot
+from agent.observe.gauges import KEPT_SECONDS, MOST_HOSTS, LedgerSnapshot, RateLimit, RowGroup
 from agent.observe.metrics import MOST_LABELS, Metrics
 
 
@@ -82,15 +82,15 @@ def test_turns_tools_tokens_and_tasks_are_counted(metrics, events):
 
 
 GROUPS = (
-    Group("queued", "", 3, 40.0),
-    Group("queued", "a", 1, 90.0),
-    Group("running", "a", 2, 7.5),
-    Group("completed", "b", 9, None),
+    RowGroup("queued", "", 3, 40.0),
+    RowGroup("queued", "a", 1, 90.0),
+    RowGroup("running", "a", 2, 7.5),
+    RowGroup("completed", "b", 9, None),
 )
 
 
 def test_gauges_tell_states_ages_and_hosts_when_somebody_asks():
-    found = samples(Metrics(lambda: Snapshot(GROUPS, 2)))
+    found = samples(Metrics(lambda: LedgerSnapshot(GROUPS, 2)))
     assert found["makimono_rows", ("", "queued")] == 3
     assert found["makimono_rows", ("a", "queued")] == 1
     assert found["makimono_rows", ("a", "running")] == 2
@@ -114,7 +114,7 @@ def test_of_a_ledger_that_is_away_only_that_is_told_and_the_rest_of_the_page_sta
 def test_the_ledger_is_not_asked_by_everybody_who_asks():
     asked = []
     with clock.use(clock.FakeClock()) as time:
-        metrics = Metrics(lambda: asked.append(1) or Snapshot(GROUPS, 2))
+        metrics = Metrics(lambda: asked.append(1) or LedgerSnapshot(GROUPS, 2))
         assert asked == []
         for _ in range(5):
             metrics.text()
@@ -125,14 +125,14 @@ def test_the_ledger_is_not_asked_by_everybody_who_asks():
 
 
 def test_a_fleet_of_many_hosts_costs_no_more_series():
-    many = tuple(Group("running", f"host{number:04}", 1, 1.0) for number in range(3 * MOST_HOSTS))
-    found = samples(Metrics(lambda: Snapshot(many, 0)))
+    many = tuple(RowGroup("running", f"host{number:04}", 1, 1.0) for number in range(3 * MOST_HOSTS))
+    found = samples(Metrics(lambda: LedgerSnapshot(many, 0)))
     rows = {labels: value for (name, labels), value in found.items() if name == "makimono_rows"}
     assert len(rows) == MOST_HOSTS + 1 + 2
     assert rows["other", "running"] == 2 * MOST_HOSTS
 
 
-FULL = Snapshot(
+FULL = LedgerSnapshot(
     GROUPS, 2, waiting={"worker": 1}, limits=(RateLimit("api.github.com", "core", 7, 60),), disk=(1, 2), jobs=3
 )
 """A snapshot from which every gauge has a sample."""

@@ -15,7 +15,7 @@ from agent.prompts.template_check import check
 from agent.work.changes import DiffStat
 from agent.work.verify import Verdict
 from agent.worker.delivery_report import Report
-from agent.worker.outcome import Decision
+from agent.worker.outcome import StatusDecision
 
 
 def attributes_of(kind):
@@ -29,7 +29,7 @@ def attributes_of(kind):
         (Report, sample_values.report()),
         (Report, sample_values.nothing_delivered()),
         (Verdict, sample_values.verdict()),
-        (Decision, sample_values.decision()),
+        (StatusDecision, sample_values.decision()),
         (IssueText, sample_values.ISSUE),
         (PullRef, sample_values.report().pull),
         (DiffStat, sample_values.report().stat),

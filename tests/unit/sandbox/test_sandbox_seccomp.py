@@ -18,7 +18,7 @@ from agent.commands import doctor
 from agent.config.host_allowlist import parse_all
 from agent.config.loading import load
 from agent.sandbox import probe, seccomp
-from agent.sandbox.launch import Tool
+from agent.sandbox.launch import BubblewrapBinary
 from agent.sandbox.probe import tried
 from agent.sandbox.syscalls import ALLOWABLE, ARCHITECTURES, CALLS, TITLES
 
@@ -297,7 +297,7 @@ def test_a_kernel_without_filters_is_told_with_the_key_to_set(tmp_path):
     script = tmp_path / "bwrap"
     script.write_text("#!/bin/sh\necho 'bwrap: prctl(PR_SET_SECCOMP): Invalid argument' >&2\nexit 1\n")
     script.chmod(0o755)
-    verdict, tool = tried([Tool(script)], b"")
+    verdict, tool = tried([BubblewrapBinary(script)], b"")
     assert tool is None
     assert not verdict.ok
     assert "sandbox.seccomp: false" in verdict.advice

@@ -18,7 +18,7 @@ from agent.errors import ConfigError, SandboxUnavailable
 from agent.sandbox import Mounts, Refused, make_sandbox, probe, sandbox_user, seccomp
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
 from agent.sandbox.environment import inside, limited
-from agent.sandbox.launch import Command, Tool, launch, needs_stage
+from agent.sandbox.launch import BubblewrapBinary, Command, launch, needs_stage
 from agent.sandbox.probe import advice, attempt, candidates, packaged_tool, trial, version_of
 
 UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
@@ -73,9 +73,9 @@ def test_a_bubblewrap_that_fails_is_told_in_its_own_words(tmp_path):
     script.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     script.chmod(0o755)
     with pytest.raises(SandboxUnavailable, match="did not start the command: bwrap: setting up uid map"):
-        launch_with(Tool(script), tmp_path)
+        launch_with(BubblewrapBinary(script), tmp_path)
     with pytest.raises(SandboxUnavailable, match="cannot be started"):
-        launch_with(Tool(tmp_path / "missing"), tmp_path)
+        launch_with(BubblewrapBinary(tmp_path / "missing"), tmp_path)
 
 
 def launch_with(tool, work):
@@ -232,7 +232,7 @@ def test_a_packaged_bubblewrap_below_a_private_folder_finds_its_libraries(tmp_pa
     place.mkdir(mode=0o700)
     shutil.copytree(package, place / package.name)
     libraries = None if tool.libraries is None else shutil.copytree(tool.libraries, place / tool.libraries.name)
-    attempt(Tool(place / tool.path.relative_to(package.parent), tool.version, libraries))
+    attempt(BubblewrapBinary(place / tool.path.relative_to(package.parent), tool.version, libraries))
 
 
 def test_a_tree_that_the_uid_can_reach_needs_no_stage(isolated):

@@ -6,7 +6,7 @@ import os
 import orjson
 import pytest
 
-from agent.window.command_history import MOST, Commands
+from agent.window.command_history import MOST, CommandHistory
 from agent.window.failure_excerpt import FailureLines
 
 PYTEST = """============================= test session starts ==============================
@@ -34,7 +34,7 @@ class Calls:
 
     def __init__(self):
         self.records = []
-        self.commands = Commands()
+        self.commands = CommandHistory()
 
     def add(self, tool, arguments, result, status="success", error=None):
         record = {"seq": len(self.records) + 1, "tool": tool, "args": arguments, "result": result, "status": status}

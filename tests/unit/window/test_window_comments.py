@@ -5,7 +5,7 @@ import pytest
 from length import either
 
 from agent.context import projection
-from agent.context.comments import Comment, cut_to, render_comments, shorten
+from agent.context.comments import RecordedComment, cut_to, render_comments, shorten
 from agent.context.index import Cut, MessageIndex
 from agent.security.fence import fence
 from agent.window.budgets import Shares
@@ -153,7 +153,7 @@ def test_a_comment_keeps_its_words_and_loses_its_picture(new_task):
 def test_comments_of_one_person_that_follow_each_other_share_a_fence_and_others_do_not():
     texts = [fenced("one"), fenced("two"), fenced("three", "other"), fenced("four"), "plain words", "more"]
     read = {n: {"role": "user", "content": text} for n, text in enumerate(texts, 1)}.__getitem__
-    shown = render_comments([{"seq": n} for n in range(1, 7)], [Comment(n, n, 9) for n in range(1, 7)], 9, read)
+    shown = render_comments([{"seq": n} for n in range(1, 7)], [RecordedComment(n, n, 9) for n in range(1, 7)], 9, read)
     label = "[message {}, a comment]\n{}".format
     assert shown == "\n\n".join(
         (
@@ -261,7 +261,7 @@ def test_a_condition_answers_no_question(new_task):
 
 
 def test_conditions_are_taken_before_comments_of_any_length():
-    comments = [Comment(1, 1, 100, whole=True), Comment(2, 2, 5000), Comment(3, 3, 50)]
+    comments = [RecordedComment(1, 1, 100, whole=True), RecordedComment(2, 2, 5000), RecordedComment(3, 3, 50)]
     chosen = choose_comments(comments, 3, 300, words, texts(100, 5000, 50))
     assert chosen[0] == {"seq": 1}
     assert {"seq": 3} in chosen
@@ -272,7 +272,7 @@ def test_conditions_are_taken_before_comments_of_any_length():
 
 
 def places(*tokens):
-    return [Comment(number, number, size) for number, size in enumerate(tokens, 1)]
+    return [RecordedComment(number, number, size) for number, size in enumerate(tokens, 1)]
 
 
 def texts(*sizes):
