@@ -48,7 +48,7 @@ def findings(top: int, within: int, folder: str, stop: Callable[[], None]) -> It
     judge = _Judge(top, within, folder, stop)
     kind = judge.kind(NAME)
     if kind == "symbolic link":
-        yield f"{judge.shown(NAME)} is a symbolic link, which git would follow: remove it"
+        yield f"{judge.printable_path(NAME)} is a symbolic link, which git would follow: remove it"
     elif kind == "folder":
         yield from judge.directory(NAME)
     elif kind == "file":
@@ -66,7 +66,7 @@ class _Judge:
     folder: str
     stop: Callable[[], None]
 
-    def shown(self, path: str) -> str:
+    def printable_path(self, path: str) -> str:
         return filetree.printable(f"{self.folder}/{path}".lstrip("/"))
 
     def directory(self, place: str, *, common: bool = True) -> Iterator[str]:
@@ -85,7 +85,7 @@ class _Judge:
 
     def refs(self, place: str) -> Iterator[str]:
         if self.kind(place) == "symbolic link":
-            yield f"{self.shown(place)} is a symbolic link, which git would follow: remove it"
+            yield f"{self.printable_path(place)} is a symbolic link, which git would follow: remove it"
         with suppress(OSError):
             opened = durable_files.open_beneath(self.within, place, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -104,26 +104,26 @@ class _Judge:
             return
         if not stat.S_ISREG(status.st_mode):
             kind = filetree.kind_of(status.st_mode)
-            yield f"{self.shown(path)} is a {kind}; git reads it and would hang or read elsewhere: remove it"
+            yield f"{self.printable_path(path)} is a {kind}; git reads it and would hang or read elsewhere: remove it"
         elif status.st_size > largest:
             size = f"{status.st_size / LARGEST:,.1f} MiB; git reads it, at most {largest / LARGEST:.3g} MiB are taken"
-            yield f"{self.shown(path)} has {size}: remove it"
+            yield f"{self.printable_path(path)} has {size}: remove it"
         elif ref and _is_astray(self.start(path)):
-            yield f"{self.shown(path)} names no ref but another file, which git would read: remove it"
+            yield f"{self.printable_path(path)} names no ref but another file, which git would read: remove it"
 
     def behind(self, path: str, folder: str, way: bytes, *, common: bool = True) -> Iterator[str]:
         """Check the git directory at `way`, the text that the file `path` contains; a relative `way` begins at
         `folder`."""
         text = way.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
         if text.startswith("/"):
-            yield f"{self.shown(path)} leads git to {filetree.printable(text)} of this host: remove it"
+            yield f"{self.printable_path(path)} leads git to {filetree.printable(text)} of this host: remove it"
             return
         parts = [part for part in f"{self.folder}/{folder}".split("/") if part]
         down = False
         for part in text.split("/"):
             # `..` after a name may lead anywhere, since the name can be a link
             if part == ".." and (down or not parts):
-                yield f"{self.shown(path)} leads git out of the work tree, or nobody knows where: remove it"
+                yield f"{self.printable_path(path)} leads git out of the work tree, or nobody knows where: remove it"
                 return
             if part == "..":
                 parts.pop()
@@ -134,7 +134,7 @@ class _Judge:
         for count in range(1, len(parts) + 1):
             kind = whole.kind("/".join(parts[:count]))
             if kind == "symbolic link":
-                yield f"{self.shown(path)} leads git through a symbolic link: remove it"
+                yield f"{self.printable_path(path)} leads git through a symbolic link: remove it"
             if kind != "folder":
                 return  # git finds no repository at the named path
         yield from whole.directory("/".join(parts), common=common)

@@ -130,8 +130,8 @@ class PluginGuard:
             raise PlugInRefused(f"{kind}: {finding.why}")
         return found
 
-    def look(self, plug_ins: Sequence[str]) -> list[PinState]:
-        """The state of each plug-in compared with its pin. `look` imports no plug-in."""
+    def compare_with_pins(self, plug_ins: Sequence[str]) -> list[PinState]:
+        """The state of each plug-in compared with its pin. `compare_with_pins` imports no plug-in."""
         from agent.plugin_files import find
 
         pins = self._pins()
@@ -169,7 +169,7 @@ class PluginGuard:
             }
         option = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
         durable_files.write_file(self.path, orjson.dumps({"format": FORMAT, "plug_ins": pins}, option=option), 0o644)
-        return self.look(plug_ins)
+        return self.compare_with_pins(plug_ins)
 
     def _pins(self) -> dict[str, Any] | None:
         """The pins in `plugins.lock`, None if the file does not exist."""

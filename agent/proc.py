@@ -298,7 +298,7 @@ def _pump(
         wait = min(TICK, until - now) if ended_at is None else 0.02
         for descriptor, _ in pipes.poll(math.ceil(wait * 1000)):
             if descriptor == output:
-                if not _take(output, kept, spooled):
+                if not _read_chunk(output, kept, spooled):
                     return _wait_after_close(child, until, stop)
             elif child.stdin is not None:
                 try:
@@ -310,7 +310,7 @@ def _pump(
                     child.stdin.close()
 
 
-def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
+def _read_chunk(output: int, kept: Tail, spooled: Spool | None) -> bool:
     """Read one chunk of a command's output from the pipe; returns False at the end of the pipe."""
     chunk = os.read(output, CHUNK)
     if spooled is not None:
@@ -323,7 +323,7 @@ def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | Non
     """Read the rest of the output before a command is killed: at most as many bytes as the largest pipe holds, so that
     the reading ends even if the command writes for ever."""
     for _ in range(PIPE // CHUNK):
-        if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
+        if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _read_chunk(output, kept, spooled):
             return
 
 

@@ -47,7 +47,7 @@ class TaskKey:
         }
 
     @classmethod
-    def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
+    def from_mapping(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
         """Make a task key from a mapping, or return the given task key; other keys (`uuid`, `user`) are ignored, and
         `instance` may be missing. Raises ValueError if one of the other fields is missing or empty."""
         if isinstance(key, TaskKey):
@@ -128,7 +128,7 @@ class Outcome:
         return found | ({"answers": [asdict(one) for one in self.answers]} if self.answers else {})
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Outcome:
+    def from_dict(cls, record: Mapping[str, Any]) -> Outcome:
         """Make an outcome from a mapping that `to_dict` made."""
         answers = tuple(CommentAnswer(**one) for one in record.get("answers") or ())
         return cls(End(record["end"]), record["summary"], record["title"], record["code"], answers)
@@ -165,7 +165,7 @@ class Usage:
         return counts if self.reasoning is None else counts | {"reasoning_tokens": self.reasoning}
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Usage:
+    def from_dict(cls, record: Mapping[str, Any]) -> Usage:
         """Make a Usage from a mapping that `to_dict` made."""
         return cls(
             int(record.get("prompt_tokens") or 0),

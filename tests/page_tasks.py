@@ -83,7 +83,7 @@ class TasksHome:
         )
         self.settings = load(self.config, environ={})
         self.open = ExitStack()
-        self.ledger = LedgerKind.of(self.settings).open()
+        self.ledger = LedgerKind.from_settings(self.settings).open()
         self.open.callback(self.ledger.close)
         self._daemon()
         self._tasks()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import DiskError, UsageError
-from agent.security.terminal import plain, plain_json
+from agent.security.terminal import plain_json, strip_terminal_controls
 from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CliState:
         """Whether the ledger (the database of tasks) exists; the check does not create it."""
         from agent.store.ledgers import LedgerKind
 
-        return LedgerKind.of(self.settings_to_inspect).exists()
+        return LedgerKind.from_settings(self.settings_to_inspect).exists()
 
     def require_tasks(self, prefix: str) -> None:
         """Raise UsageError when there is no ledger, so that no task can match the prefix."""
@@ -76,7 +76,7 @@ class CliState:
         """An error text: base_dir has no ledger, and the current folder may be the wrong one."""
         from agent.store.ledgers import LedgerKind
 
-        said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.of(self.settings_to_inspect).title}"
+        said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.from_settings(self.settings_to_inspect).title}"
         if self.config is None and not Path("config.yaml").exists():
             said += f"; there is no config.yaml in {Path.cwd()}: call from the folder of yours, or give --config"
         return said
@@ -98,11 +98,11 @@ class CliState:
 
         Returns False when the reader has closed the pipe.
         """
-        return self.json or write(sys.stdout, plain(text) + "\n")
+        return self.json or write(sys.stdout, strip_terminal_controls(text) + "\n")
 
     def print_note(self, text: str) -> None:
         """Print a note on stderr, so that the output on stdout does not contain it."""
-        write(sys.stderr, f"note: {plain(text)}\n")
+        write(sys.stderr, f"note: {strip_terminal_controls(text)}\n")
 
     def print_json(self, value: Any) -> None:
         """Print the result of a command as one JSON document; without `--json` print nothing."""
@@ -126,7 +126,7 @@ class CliState:
     def fail(self, error: MakimonoError) -> None:
         """Print the error on stderr; with `--json` also as an object on stdout."""
         with suppress(DiskError):  # if the error is a full disk, printing the message may fail too
-            write(sys.stderr, f"error: {plain(str(error))}\n")
+            write(sys.stderr, f"error: {strip_terminal_controls(str(error))}\n")
             self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
 
 
@@ -173,11 +173,11 @@ def _json(value: Any, *, indent: bool = True) -> str:
     try:
         data = orjson.dumps(value, default=str, option=option)
     except orjson.JSONEncodeError:  # a text in `value` has an unpaired surrogate, which a shell argument may contain
-        data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_plain))), option=option)
+        data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_json_default))), option=option)
     return plain_json(data.decode())
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 

@@ -15,7 +15,7 @@ from agent.cli.app import INTERRUPTED, app
 from agent.cli.config_and_output import failure, write
 from agent.cli.termination import TERMINATED, sigterm_as_exit
 from agent.errors import MakimonoError, UsageError
-from agent.security.terminal import plain, plain_json
+from agent.security.terminal import plain_json, strip_terminal_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +104,7 @@ def deliberate(
         if not as_lines:
             raise
         _line({"event": "error", **failure(error.code, str(error), error.exit_code)["error"]})
-        write(sys.stderr, f"error: {plain(str(error))}\n")
+        write(sys.stderr, f"error: {strip_terminal_controls(str(error))}\n")
         return error.exit_code
     if as_lines:
         _line({"event": "result", **as_json(done)})
@@ -164,10 +164,10 @@ class AnswerPrinter:
             write(sys.stdout, f"{'' if not self.last else chr(10)}[{event['persona']}, {event['phase']}] ")
             self.last = who
         if event["event"] == "stream.token":
-            write(sys.stdout, plain(event["chunk"]))
+            write(sys.stdout, strip_terminal_controls(event["chunk"]))
         else:
             again = "; what it wrote is void, it is asked again" if event["retrying"] else ""
-            write(sys.stdout, f"\n  ({plain(event['reason'])}{again})\n")
+            write(sys.stdout, f"\n  ({strip_terminal_controls(event['reason'])}{again})\n")
             self.last = ()
 
 

@@ -34,7 +34,7 @@ def list_plugins(context: typer.Context) -> int:
     state: CliState = context.obj
     settings = state.settings_to_inspect
     named = plug_ins_of(settings)
-    found = settings.plugin_guard.look(list(dict.fromkeys(target for _, target in named)))
+    found = settings.plugin_guard.compare_with_pins(list(dict.fromkeys(target for _, target in named)))
     keys = {target: [key for key, one in named if one == target] for _, target in named}
     rows = [{"keys": keys[one.plug_in], "plug_in": one.plug_in, "state": one.state, "file": one.file} for one in found]
     state.print_json({"lock": settings.plugin_guard.path, "plug_ins": rows})

@@ -43,7 +43,7 @@ def _revisions(loader: TemplateLoader) -> dict[str, TemplateRevision]:
     return {name: loader.load(name) for name in sorted({*program.names(), *replaced})}
 
 
-def _shown(loader: TemplateLoader, one: TemplateRevision) -> dict[str, Any]:
+def _revision_json(loader: TemplateLoader, one: TemplateRevision) -> dict[str, Any]:
     is_own = loader.current is None or one.name not in loader.current.revisions
     return {
         "name": one.name,
@@ -62,7 +62,7 @@ def list_templates(context: typer.Context) -> int:
     """List every template with its version and origin, as the next task would use them."""
     state: CliState = context.obj
     loader = _loader(state)
-    rows = [_shown(loader, one) for one in _revisions(loader).values()]
+    rows = [_revision_json(loader, one) for one in _revisions(loader).values()]
     state.print_json({"source": loader.source, "error": loader.error, "templates": rows})
     tables.show(
         state, ("template", "version", "origin"), [(one["name"], one["version"], one["origin"]) for one in rows]
@@ -87,7 +87,7 @@ def show(
     state: CliState = context.obj
     loader = _loader(state)
     one = own(name) if packaged else loader.load(name)
-    state.print_json(_shown(loader, one) | {"template": one.template})
+    state.print_json(_revision_json(loader, one) | {"template": one.template})
     for line in one.template.splitlines():
         if not state.print_line(line):
             break

@@ -111,7 +111,7 @@ def _write_html(state: CliState, uuid: str, path: Path) -> int:
 def _reason(wiring: Wiring, row: Row) -> Reason | None:
     from agent.daemon.task_reasons import TaskReasons
 
-    return TaskReasons(wiring.settings, wiring.ledger, wiring.owner).of(row)
+    return TaskReasons(wiring.settings, wiring.ledger, wiring.owner).find_reason(row)
 
 
 def _outcome(row: Row, reason: Reason | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from agent.cli.app import INTERRUPTED, app
 from agent.cli.config_and_output import write
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
 from agent.errors import UsageError
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,7 +98,7 @@ def _told(state: CliState, solved: SolveResult) -> None:
         state.print_line(solved.summary.rstrip())
         state.print_line()
     if solved.error:
-        write(sys.stderr, f"error: {plain(solved.error)}\n")
+        write(sys.stderr, f"error: {strip_terminal_controls(solved.error)}\n")
     if solved.exit_code == INTERRUPTED:
         state.print_line("Stopped, as you asked; what was done so far is in the folder.")
         state.print_line(
@@ -189,7 +189,7 @@ def replay(context: typer.Context, uuid: Uuid) -> int:
         wiring.close()
     state.print_json(played)
     if played.error:
-        write(sys.stderr, f"error: {plain(played.error)}\n")
+        write(sys.stderr, f"error: {strip_terminal_controls(played.error)}\n")
     word = "the same tree" if played.same else "ANOTHER tree" if played.came_to and played.recorded else "no tree"
     state.print_line(f"{played.uuid}: {played.used} of {played.answers} recorded answers played; it came to {word}")
     for path in played.changed:
@@ -385,6 +385,6 @@ def _lines(state: CliState, text: str, styles: Mapping[str, str] | None = None) 
         if state.is_stdout_terminal and style:
             from rich.text import Text
 
-            tables.console().print(Text(f"  {plain(line)}", style=style))
+            tables.console().print(Text(f"  {strip_terminal_controls(line)}", style=style))
         else:
             state.print_line(f"  {line}")

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,12 +48,12 @@ _WORD = re.compile(r"(?<! ) *+[^ ]+")
 
 def cell(value: object) -> str:
     """One value of a table as text on one sanitised line."""
-    return "" if value is None else " ".join(plain(str(value)).split())
+    return "" if value is None else " ".join(strip_terminal_controls(str(value)).split())
 
 
 def cell_line(text: str) -> str:
     """One line of text, sanitised, with its spaces unchanged."""
-    return plain(text).replace("\n", " ").replace("\t", " ")
+    return strip_terminal_controls(text).replace("\n", " ").replace("\t", " ")
 
 
 def console(stream: TextIO | None = None) -> Console:

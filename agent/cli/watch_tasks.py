@@ -61,7 +61,7 @@ def look_at(wiring: Wiring, status: str | None, limit: int | None, *, notes: boo
 
     rows = wiring.ledger.list(status, limit)
     reasons = TaskReasons(wiring.settings, wiring.ledger, wiring.owner)
-    found = {row.uuid: one for row in rows if (one := reasons.of(row)) is not None}
+    found = {row.uuid: one for row in rows if (one := reasons.find_reason(row)) is not None}
     return Look(rows, found, reasons.notes(rows) if notes else [])
 
 

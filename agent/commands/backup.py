@@ -117,7 +117,7 @@ def _rows(settings: Settings, target: Path) -> tuple[str, str]:
         durable_files.write_file(target / "mcp.lock", lock.read_bytes())
     if not claims.has_address(settings):
         durable_files.write_file(target / claims.HOME_FILE, f"{claims.home_of(settings)}\n".encode())
-    return LedgerKind.of(settings).backup(target)
+    return LedgerKind.from_settings(settings).backup(target)
 
 
 class _Copy(treecopy.Copy):

@@ -228,7 +228,7 @@ def ledger(settings: Settings) -> Iterator[DoctorCheck]:
     task is still configured."""
     from agent.store.ledgers import LedgerKind
 
-    kind = LedgerKind.of(settings)
+    kind = LedgerKind.from_settings(settings)
     check = _found(kind.title, kind.check())
     yield check
     if check.state == OK:

@@ -97,10 +97,10 @@ def _learnt(settings: Settings, client: ModelClient) -> dict[str, object]:
     from agent.store.ledgers import LedgerKind
 
     try:
-        kind = LedgerKind.of(settings)
+        kind = LedgerKind.from_settings(settings)
         if not kind.exists():
             return {}
-        with closing(kind.look()) as database:
+        with closing(kind.open_for_reading()) as database:
             rows = database.run("learnt_get", server=getattr(client, "address", ""), model=client.model)
     except (ConfigError, LedgerError, DiskError, HostError):
         return {}

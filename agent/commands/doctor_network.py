@@ -38,7 +38,7 @@ def findings(settings: Settings, sandbox: Sandbox) -> Iterator[tuple[str, str, s
     if own != every:
         found += f"; workspace.setup reaches {_words(own)}"
     if (proxy := in_the_way("https://example.org/", network_environment())) is not None:
-        found += f"; by way of {proxy.words}"
+        found += f"; by way of {proxy.description}"
     if said := _tried(sandbox, host_allowlist.parse_all(own)):
         yield "fail", f"{found}; the way out does not open: {said}", ""
         return

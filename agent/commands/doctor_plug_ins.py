@@ -16,7 +16,9 @@ ADVICE = "look at what changed, then `plugins pin` (docs/security.md, Plug-ins)"
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yields the finding about each plug-in as (state, observation, advice)."""
-    for one in settings.plugin_guard.look(list(dict.fromkeys(target for _, target in plug_ins_of(settings)))):
+    for one in settings.plugin_guard.compare_with_pins(
+        list(dict.fromkeys(target for _, target in plug_ins_of(settings)))
+    ):
         if one.state == "pinned":
             yield "ok", f"{one.plug_in} is as it was pinned ({one.file})", ""
         else:

@@ -94,11 +94,11 @@ def missing_sources(settings: Settings) -> Iterator[DoctorCheck]:
     from agent.taskqueue.ledger import open_instances
     from agent.wiring import missing_task_sources
 
-    kind = LedgerKind.of(settings)
+    kind = LedgerKind.from_settings(settings)
     if not kind.exists():
         return
     try:
-        with closing(kind.look()) as database:
+        with closing(kind.open_for_reading()) as database:
             places = open_instances(database)
     except LedgerError:
         return  # the ledger's database cannot be read, or has an old schema without the tables

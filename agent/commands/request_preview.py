@@ -141,7 +141,7 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     (place / PICTURES).symlink_to((folder / PICTURES).absolute())
     store = MessageStore(place, settings, ratios=wiring.ratios, summaries=SummaryStore(place))
     try:
-        made = _of(settings, wiring, row, store, place, options, is_live=is_live)
+        made = _preview_of_task(settings, wiring, row, store, place, options, is_live=is_live)
         return replace(made, notes=(elsewhere, *made.notes)) if elsewhere else made
     finally:
         store.close()
@@ -199,7 +199,7 @@ def _refuse(_tool: object, _arguments: Json) -> RawResult:
     raise ToolError("a preview runs no tool")
 
 
-def _of(
+def _preview_of_task(
     settings: Settings,
     wiring: Wiring,
     row: Row,

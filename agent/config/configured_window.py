@@ -78,13 +78,13 @@ def configured_window(settings: HasModels, provider: str | None = None, model: s
     that is not a whole number above 0.
     """
     provider = provider or settings.llm.provider
-    tokens, source = _uncapped(settings, provider, model or settings.llm.of(provider).model)
+    tokens, source = _uncapped(settings, provider, model or settings.llm.provider_section(provider).model)
     cap = window_cap(settings)
     return (cap, CAP) if cap is not None and cap < tokens else (tokens, source)
 
 
 def _uncapped(settings: HasModels, provider: str, model: str) -> tuple[int, str]:
-    section = settings.llm.of(provider)
+    section = settings.llm.provider_section(provider)
     variables = settings.variables
     tokens, source = _first(variables, [model_variable(model), *_family(provider, model)])
     if not tokens and section.context_length is not None and model == section.model:

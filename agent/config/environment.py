@@ -97,7 +97,7 @@ def layer(environ: Mapping[str, str], merged: Merged) -> Layer:
         if target is not None:
             _, field, _ = key_tree.find(Settings, path)
             assert field is not None
-            made.put(target, _value(environ[name].strip(), field, name), label=f"environment {name}")
+            made.set_key(target, _value(environ[name].strip(), field, name), label=f"environment {name}")
     for name in sorted(environ):
         if name.startswith(key_tree.PREFIX) and environ[name].strip():
             _put_agent_variable(made, name, environ[name], merged)
@@ -119,9 +119,9 @@ def _put_agent_variable(made: Layer, name: str, text: str, merged: Merged) -> No
     value = text if key_tree.is_mapping(field) and len(path) > steps else _value(text, field, name)
     if isinstance(value, list) and key_tree.is_many(field):
         for number, entry in enumerate(value):
-            made.put((path[0], str(number)), entry, label=f"environment {name}")
+            made.set_key((path[0], str(number)), entry, label=f"environment {name}")
         return
-    made.put(path, value, label=f"environment {name}")
+    made.set_key(path, value, label=f"environment {name}")
 
 
 def _unknown(name: str, path: key_tree.Path) -> ConfigError:

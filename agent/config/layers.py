@@ -33,7 +33,7 @@ class Layer:
     places: dict[Path, str] = field(default_factory=dict)
     labels: dict[Path, str] = field(default_factory=dict)
 
-    def put(self, path: Path, value: Any, *, label: str = "", place: str = "") -> None:
+    def set_key(self, path: Path, value: Any, *, label: str = "", place: str = "") -> None:
         """Set one key of the layer, creating the mappings above it."""
         target = self.data
         for step in path[:-1]:
@@ -50,8 +50,8 @@ class Layer:
 class Merged:
     """All layers of configuration, combined into one.
 
-    The hosts of `github`, `gitlab` and `forgejo` are mappings from number to entry, until `plain` makes lists of them.
-    """
+    The hosts of `github`, `gitlab` and `forgejo` are mappings from number to entry, until `written_form` makes lists of
+    them."""
 
     data: dict[str, Any] = field(default_factory=dict)
     labels: dict[Path, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Merged:
         for path, place in layer.places.items():
             self.places[path] = place
 
-    def plain(self) -> dict[str, Any]:
+    def written_form(self) -> dict[str, Any]:
         """The merged configuration in the form of config.yaml, with the hosts as lists."""
         data = dict(self.data)
         for name in MANY:

@@ -180,7 +180,7 @@ class LLM(Section):
     replay: Replay = Field(default_factory=Replay, description="Recorded answers, without a server.")
     plugin: Plugin = Field(default_factory=Plugin, description="Settings of a provider given as a dotted path.")
 
-    def of(self, name: str) -> Provider | Replay:
+    def provider_section(self, name: str) -> Provider | Replay:
         """The keys of one provider; a provider with a dotted path has the keys of `plugin`.
 
         Raises ConfigError for a name that is neither a provider's nor a dotted path.

@@ -101,7 +101,7 @@ def _build(
     """The validated settings; `unset` has the origins of the keys of a file that use an unset variable."""
     try:
         return Settings.build(
-            merged.plain(),
+            merged.written_form(),
             root=root,
             origins=_origins({**merged.labels, **(unset or {})}, merged),
             variables={name: value for name, value in environ.items() if configured_window.is_window_variable(name)},
@@ -116,7 +116,7 @@ def _command_line(overrides: Mapping[str, Any]) -> Layer:
     """A layer from the command line: dotted keys are split into steps, nested mappings are used unchanged."""
     plain = Layer("command line")
     for key, value in overrides.items():
-        plain.put(tuple(key.split(".")), value)
+        plain.set_key(tuple(key.split(".")), value)
     return canonical(plain.data, "command line")
 
 

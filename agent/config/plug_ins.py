@@ -49,7 +49,10 @@ def check_plug_ins(settings: Settings) -> None:
     named = plug_ins_of(settings)
     if not named:
         return
-    found = {one.plug_in: one for one in settings.plugin_guard.look(list(dict.fromkeys(one for _, one in named)))}
+    found = {
+        one.plug_in: one
+        for one in settings.plugin_guard.compare_with_pins(list(dict.fromkeys(one for _, one in named)))
+    }
     for key, target in named:
         one = found[target]
         if one.state != PINNED and not (one.state == MISSING and key in SPARED):

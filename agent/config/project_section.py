@@ -76,7 +76,7 @@ class Project(Section):
         """Whether the entry of the project has more than the name."""
         return any(getattr(self, key) is not None for key in type(self).model_fields if key != "name")
 
-    def plain(self) -> str | dict[str, Any]:
+    def written_form(self) -> str | dict[str, Any]:
         """The entry of the project in the form in which people write it."""
         return self.model_dump(mode="json", exclude_none=True) if self.has_settings() else self.name
 

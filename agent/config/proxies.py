@@ -34,7 +34,7 @@ class Proxy:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """A description of the proxy for error messages."""
         return f"the proxy {self.shown} ({self.variable})"
 

@@ -133,16 +133,16 @@ def _filled(text: str, indent: str) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    text = value_text(_plain(field.get_default(call_default_factory=True)), is_size=key_tree.is_size(field))
+    text = value_text(_to_yaml_types(field.get_default(call_default_factory=True)), is_size=key_tree.is_size(field))
     return text if len(text) <= 60 else text.partition("\\n")[0] + " …"
 
 
-def _plain(value: Any) -> Any:
+def _to_yaml_types(value: Any) -> Any:
     """A default value in YAML's types, for example a path as text."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _to_yaml_types(inner) for key, inner in value.items()}
     return value
 
 
@@ -177,7 +177,7 @@ def _entry(name: str, field: FieldInfo, depth: int) -> list[str]:
         for key, one in inner.model_fields.items():
             lines.extend(_entry(key, one, depth + 1))
         return lines
-    value = None if field.is_required() else _plain(field.get_default(call_default_factory=True))
+    value = None if field.is_required() else _to_yaml_types(field.get_default(call_default_factory=True))
     if value is None or value is PydanticUndefined:
         return lines
     if isinstance(value, str) and "\n" in value:

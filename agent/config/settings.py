@@ -311,7 +311,7 @@ class Settings(Section):
     def provider_of(self, name: str) -> ProviderSettings:
         """The provider with this name; if the name is a dotted path, the provider of the section `llm.plugin`.  Raises
         ConfigError for an unknown name."""
-        section = self.llm.of(name)
+        section = self.llm.provider_section(name)
         tokens, _ = configured_window.configured_window(self, name)
         if isinstance(section, llm_section.Replay):
             return ProviderSettings(
@@ -454,7 +454,7 @@ def _walk(section: Section, path: key_tree.Path) -> Iterator[tuple[str, Any, boo
         if isinstance(value, Section):
             yield from _walk(value, inner)
         elif key_tree.is_inline(field):
-            yield ".".join(inner), tuple(entry.plain() for entry in value), False
+            yield ".".join(inner), tuple(entry.written_form() for entry in value), False
         elif key_tree.is_many(field):
             for number, entry in enumerate(value):
                 yield from _walk(entry, (*inner, str(number)) if len(value) > 1 else inner)

@@ -47,7 +47,7 @@ def shown_command(command: str) -> str:
     return _OPTION.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1{MASK}", without_passwords(command)))
 
 
-def shown(address: str) -> str:
+def hide_password(address: str) -> str:
     """An address for display, with its user, but without its password and query. If the text is a path and no address,
     it is returned unchanged."""
     parts = urlsplit(address)

@@ -160,7 +160,7 @@ def _place(value: Any) -> Any:
     """Check that the value is an absolute path, or an address with a scheme of one of fsspec's drivers."""
     if isinstance(value, str):
         try:
-            parts = urlsplit(_plain(value))
+            parts = urlsplit(_check_one_line(value))
             local = parts.scheme in ("", "file")
             fits = value.startswith("/") if not parts.scheme else parts.scheme in PLACES and "://" in value
             fits = fits and (parts.path.startswith("/") and not parts.netloc if local else bool(parts.netloc))
@@ -182,7 +182,7 @@ def _header(value: Any) -> Any:
     return value
 
 
-def _plain(path: str) -> str:
+def _check_one_line(path: str) -> str:
     """Check that a path fits on one line: logs, rows, git and SQLite need that, and NUL ends a path in C."""
     found = next((sign for sign in path if unicodedata.category(sign) in ("Cc", "Zl", "Zp")), None)
     if found is not None:
@@ -196,7 +196,7 @@ def _rooted(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
         _not_blank(value)
     if isinstance(value, str | os.PathLike):
-        path = Path(_plain(os.fspath(value))).expanduser()
+        path = Path(_check_one_line(os.fspath(value))).expanduser()
         root = (info.context or {}).get("root")
         return Path(os.path.normpath(root / path)) if root is not None else path
     return value

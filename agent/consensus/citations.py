@@ -35,7 +35,7 @@ class Citable:
     tests: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, diff: str, tests: Iterable[str] = ()) -> Citable:
+    def from_diff(cls, diff: str, tests: Iterable[str] = ()) -> Citable:
         """The places in the output of `git diff`."""
         places: dict[tuple[str, int], str] = {}
         for (real, line), (seen, _) in zip(_places(diff), _places(show_hidden(diff).text), strict=True):
@@ -44,10 +44,10 @@ class Citable:
                 places[form, line] = shown
         return cls(places, frozenset(tests))
 
-    def found(self, finding: Finding) -> Finding | None:
+    def resolve_citation(self, finding: Finding) -> Finding | None:
         """The finding with one normalised form of its place: the file's name as reviewers see it, or a test with line
         0; None if the place does not exist."""
-        name = self.places.get((_plain(finding.file), finding.line))
+        name = self.places.get((_without_dot_prefix(finding.file), finding.line))
         if name is not None:
             return replace(finding, file=name)
         return replace(finding, line=0) if finding.file in self.tests else None
@@ -69,7 +69,7 @@ class CheckedVote:
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
     """Remove the findings that name a place which does not exist; the places of the others get one normalised form."""
-    kept = tuple(found for one in vote.findings if (found := citable.found(one)) is not None)
+    kept = tuple(found for one in vote.findings if (found := citable.resolve_citation(one)) is not None)
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 
 
@@ -150,6 +150,6 @@ def _without_prefix(path: str) -> str:
     return path[2:] if path.startswith(("a/", "b/")) else path
 
 
-def _plain(path: str) -> str:
+def _without_dot_prefix(path: str) -> str:
     """The path without a leading `./`, which reviewers sometimes write; no other prefix is removed."""
     return path.removeprefix("./")

@@ -74,8 +74,8 @@ class Deliberation:
 
     def __post_init__(self) -> None:
         self.prepared: CleanedMaterial = prepare(self.material, self.redact)
-        self.summaries = DeliberationSummaries(self.templates, self.prepared, self._plain)
-        self.citable = Citable.of(self.material.diff, self.material.tests)
+        self.summaries = DeliberationSummaries(self.templates, self.prepared, self._as_paragraph)
+        self.citable = Citable.from_diff(self.material.diff, self.material.tests)
         self.quorum = QuorumManager(self.section.schema_retries * len(self.reviewers))
         self.quorum.register_agents(len(self.reviewers), self.section.quorum)
         self.seed = hashlib.sha256(repr(sorted(self.material.parts().items())).encode("utf-8", "replace")).hexdigest()
@@ -202,11 +202,13 @@ class Deliberation:
                     try:
                         payload = future.result()
                     except (ConsensusError, ModelError) as error:
-                        self._failed(reviewer, error, number)
+                        self._exclude_reviewer(reviewer, error, number)
                     except Interrupted as stop:
                         if stop.outcome.code != LOST:
                             raise
-                        self._failed(reviewer, StreamLost(f"the stream of {reviewer.model} broke too often"), number)
+                        self._exclude_reviewer(
+                            reviewer, StreamLost(f"the stream of {reviewer.model} broke too often"), number
+                        )
                     else:
                         said[reviewer.name] = self._accepted(reviewer, payload, number)
                         self.quorum.note_success(reviewer.name)
@@ -245,7 +247,7 @@ class Deliberation:
         if struck:
             self.struck[name] = self.struck.get(name, 0) + struck
 
-    def _failed(self, reviewer: Reviewer, error: ConsensusError | ModelError, number: int) -> None:
+    def _exclude_reviewer(self, reviewer: Reviewer, error: ConsensusError | ModelError, number: int) -> None:
         """Exclude a reviewer that failed; raises _FailedSafe if fewer reviewers than the quorum are left."""
         self.quorum.note_failure(reviewer.name)
         self.excluded[reviewer.name] = error.code
@@ -326,7 +328,7 @@ class Deliberation:
             conservative(counter_for(reviewer.client.model)),
             reviewer.budget,
             self.section.answer_tokens,
-            partial(self.summaries.of, reviewer) if self.section.summaries else lambda _text: None,
+            partial(self.summaries.summarise, reviewer) if self.section.summaries else lambda _text: None,
             plain=reviewer.plain,
         )
 
@@ -349,7 +351,7 @@ class Deliberation:
                 raise _FailedSafe(str(error)) from error
 
     def _read(self, payload: Json) -> Any:
-        return Critique.of(payload) if self.phase is Phase.DEBATE else VotePayload.of(payload)
+        return Critique.from_payload(payload) if self.phase is Phase.DEBATE else VotePayload.from_payload(payload)
 
     def _cancel(self) -> None:
         """Cancel the running requests of all reviewers."""
@@ -371,9 +373,11 @@ class Deliberation:
         conditions = getattr(said, "conditions", ())
         objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
         vote = said.vote.value if isinstance(said, VotePayload) else "critique"
-        return ReviewerStatement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
+        return ReviewerStatement(
+            name, vote, self._as_paragraph(said.reason), tuple(self._as_paragraph(one) for one in objections)
+        )
 
-    def _plain(self, text: str) -> str:
+    def _as_paragraph(self, text: str) -> str:
         """A reviewer's text, cleaned and masked, as one line, so that no part of it can look like another reviewer's
         statement."""
         return self.redact(" ".join(output(text).split()))

@@ -48,7 +48,7 @@ class StreamingEmitter:
         """A stream for one answer; a context manager."""
         return PersonaStream(self, persona, phase, round_)
 
-    def put(self, event: Json) -> None:
+    def queue_event(self, event: Json) -> None:
         """Queue an event for the consumer; a token may be joined with the token before it."""
         with self._ready:
             if self._closed:
@@ -137,7 +137,7 @@ class PersonaStream:
                 return
             self._ended = name == END
             self._seq += 1
-            self._emitter.put({"event": name, **self._about, "attempt": self.attempt, "seq": self._seq, **more})
+            self._emitter.queue_event({"event": name, **self._about, "attempt": self.attempt, "seq": self._seq, **more})
 
     def __enter__(self) -> Self:
         return self

@@ -40,7 +40,7 @@ class DeliberationSummaries:
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, reviewer: Reviewer, text: str) -> str | None:
+    def summarise(self, reviewer: Reviewer, text: str) -> str | None:
         """The summary of a text, made by the model of `reviewer` in the calling thread; None if there is no usable
         summary.
 

@@ -126,7 +126,7 @@ class VotePayload:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> Json:
-        """The vote as JSON, as it is recorded; `of` reads it."""
+        """The vote as JSON, as it is recorded; `from_payload` reads it."""
         findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
         return {
             "reason": self.reason,
@@ -136,7 +136,7 @@ class VotePayload:
         }
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> VotePayload:
+    def from_payload(cls, payload: Mapping[str, Any]) -> VotePayload:
         """Parse a vote from an object that fits the schema."""
         return cls(Vote(payload["vote"]), payload["reason"], tuple(payload["conditions"]), _findings(payload))
 
@@ -149,12 +149,12 @@ class Critique:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> Json:
-        """The critique as JSON, as it is recorded; `of` reads it."""
+        """The critique as JSON, as it is recorded; `from_payload` reads it."""
         findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
         return {"reason": self.reason, "findings": findings}
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> Critique:
+    def from_payload(cls, payload: Mapping[str, Any]) -> Critique:
         """Parse a critique from an object that fits the schema."""
         return cls(payload["reason"], _findings(payload))
 
@@ -202,7 +202,7 @@ class SchemaValidator:
         result = self.validate_vote(payload)
         if not result.ok:
             raise NoVote(result.errors)
-        return VotePayload.of(payload)
+        return VotePayload.from_payload(payload)
 
     def read_critique(self, text: str) -> Critique:
         """Parse a text that must be a critique and nothing else.  Raises NoVote for a text that is not exactly one
@@ -210,7 +210,7 @@ class SchemaValidator:
         payload = read_object(text)
         if errors := _errors(self._critiques, payload) or tuple(_blanks(payload)):
             raise NoVote(errors)
-        return Critique.of(payload)
+        return Critique.from_payload(payload)
 
     def of_record(self, payload: Any, *, is_vote: bool) -> VotePayload | Critique:
         """A vote or a critique from a record. Its texts may be longer than the schema allows, since the name of a file
@@ -218,7 +218,7 @@ class SchemaValidator:
         errors = _errors(self._votes if is_vote else self._critiques, payload, passes="maxLength")
         if errors := errors or tuple(_field_errors(payload) if is_vote else _blanks(payload)):
             raise NoVote(errors)
-        return VotePayload.of(payload) if is_vote else Critique.of(payload)
+        return VotePayload.from_payload(payload) if is_vote else Critique.from_payload(payload)
 
 
 def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:

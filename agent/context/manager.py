@@ -83,7 +83,7 @@ class TaskContextManager:
         from agent.config import settings_of
 
         settings = settings_of(config)
-        self.task_key = TaskKey.of(task_key)
+        self.task_key = TaskKey.from_mapping(task_key)
         self.uuid = checked_uuid(uuid)
         self._provider = provider = settings.provider()
         self._folder = TaskFolder(settings, self.uuid)
@@ -94,7 +94,7 @@ class TaskContextManager:
         # (requests that gave no answer of the conversation, estimated tokens) as the row has them.
         self._others = (0, 0)
         self._synced = settings.context_storage.durability != "none"
-        self.database: Database = LedgerKind.of(settings).open().db if database is None else database
+        self.database: Database = LedgerKind.from_settings(settings).open().db if database is None else database
         try:
             self._row = TaskRow(self.database, self.uuid)
             self._row.open(

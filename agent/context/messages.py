@@ -154,7 +154,7 @@ class MessageStore:
         nor current.jsonl has the message.  A tool result is not recorded if another program removed its call from
         messages.jsonl; then the `seq` of the newest message is returned.
         """
-        self._look()
+        self._read_foreign_changes()
         survey = self._survey
         seq = self._file.last_id + 1
         kind = kind_of(survey, role, kind)
@@ -196,7 +196,7 @@ class MessageStore:
             record["tokens"] += fields["tokens"]
             tokens = tokens_of(record, self.origin)
         if usage is not None:
-            record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
+            record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.from_dict(usage).to_dict()
         if finish_reason is not None:
             record["finish_reason"] = replace_surrogates(finish_reason)
         if images:
@@ -502,9 +502,9 @@ class MessageStore:
         if self.compactions.file.refresh():
             self._recut()
         else:
-            self._look()
+            self._read_foreign_changes()
 
-    def _look(self) -> None:
+    def _read_foreign_changes(self) -> None:
         """Read changes that another program made in messages.jsonl, and undo those in current.jsonl."""
         if self._file.refresh():
             before = self._survey.calls
@@ -544,7 +544,7 @@ class MessageStore:
         """
         waiting = bool(self._survey.calls)
         for call in [call for name, call in self._survey.calls.items() if only is None or name in only]:
-            known = self._recorded(call["name"])
+            known = self._pending_call(call["name"])
             content = INTERRUPTED
             if known is not None:
                 content = content_of("tool", str(known.get("result") or ""), calls=False) or NO_OUTPUT
@@ -567,7 +567,7 @@ class MessageStore:
         self._file.sync()
         return waiting
 
-    def _recorded(self, name: str) -> Json | None:
+    def _pending_call(self, name: str) -> Json | None:
         """The newest record of tools.jsonl, if it is a call of the tool `name` of which no message has the result
         yet."""
         if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:

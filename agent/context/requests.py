@@ -66,16 +66,16 @@ class Sums:
 
     def add(self, record: Json) -> None:
         """Add one line of requests.jsonl."""
-        usage = Usage.of(record.get("usage") or {})
+        usage = Usage.from_dict(record.get("usage") or {})
         self.count += 1
         self.prompt += usage.prompt
         self.completion += usage.completion
         self.cached += usage.cached
         self.estimated += int(record.get("estimated_tokens") or 0)
         self.cost += float(record.get("cost") or 0.0)
-        self._take(str(record.get("model") or ""), record, usage)
+        self._update_longest_prompt(str(record.get("model") or ""), record, usage)
 
-    def _take(self, model: str, record: Json, usage: Usage) -> None:
+    def _update_longest_prompt(self, model: str, record: Json, usage: Usage) -> None:
         """Update the longest prompt that the server of `model` accepted."""
         if str(record.get("error") or "").startswith(TOO_LONG):
             self.taken.pop(model, None)
@@ -119,7 +119,7 @@ class RequestStore(Store):
             try:
                 durable_files.append(self._begun(), to_line(record), self.begun_path)
             except BaseException:
-                self._over(record["id"])
+                self._remove_running(record["id"])
                 raise
         return record
 
@@ -161,7 +161,7 @@ class RequestStore(Store):
             record["seq"] = self.file.next_id()
             self.file.append(record)
             self._sums.add(record)
-            self._over(begun["id"])
+            self._remove_running(begun["id"])
             if status != "ok":
                 self.file.sync()
         if status != "ok" and self.failed is not None:
@@ -171,7 +171,7 @@ class RequestStore(Store):
     def drop(self, begun: Json) -> None:
         """Remove the beginning of a request that was not sent after all."""
         with self._lock:
-            if self._over(begun["id"]):
+            if self._remove_running(begun["id"]):
                 durable_files.append(
                     self._begun(), to_line({"seq": 0, "id": begun["id"], "dropped": True}), self.begun_path
                 )
@@ -224,7 +224,7 @@ class RequestStore(Store):
                 self._descriptor = os.open(self.begun_path, flags, 0o600)
         return self._descriptor
 
-    def _over(self, identifier: str) -> bool:
+    def _remove_running(self, identifier: str) -> bool:
         """Remove a request from the table of running requests; after the last one, empty the file `.requests.begun`.
 
         Returns whether other requests of this folder are still running.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ContextError, Fenced, LedgerError
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 from agent.store.storable_text import replace_surrogates
 from agent.values import CLOSED_STATUSES, Status
 
@@ -86,11 +86,11 @@ class TaskRow:
             if rows:
                 self.attempt = int(rows[0]["attempt"])
                 return
-            attempt = self._take(key, lease_owner)
+            attempt = self._claim_row(key, lease_owner)
         self.attempt = attempt
-        self._held("task_started", **fields)
+        self._write_if_held("task_started", **fields)
 
-    def _take(self, key: TaskKey, lease_owner: str | None) -> int:
+    def _claim_row(self, key: TaskKey, lease_owner: str | None) -> int:
         rows = self._run("task_take", lease_owner=lease_owner, lease_until=None)
         if rows:
             return int(rows[0]["attempt"])
@@ -116,7 +116,7 @@ class TaskRow:
         empty."""
         now = self.database.now()  # leases are compared with the clock of the database
         until = clock.stamp(now + timedelta(seconds=lease_seconds))
-        row = self._held("task_beat", now=clock.stamp(now), lease_until=until, **counters)
+        row = self._write_if_held("task_beat", now=clock.stamp(now), lease_until=until, **counters)
         requested = row["requested"]
         return str(requested) if requested else None
 
@@ -130,7 +130,7 @@ class TaskRow:
         """Set the status and the error of the row; a status that ends the task also sets `completed_at`."""
         known = Status(status)
         completed = clock.stamp() if known in CLOSED_STATUSES else None
-        self._held(
+        self._write_if_held(
             "task_status",
             status=known.value,
             error_message=printable(error_message),
@@ -140,13 +140,13 @@ class TaskRow:
 
     def add(self, *, llm_calls: int, tool_calls: int, tokens: int, compressions: int) -> None:
         """Add to the counters of the row (docs/design/context.md, 4.1)."""
-        self._held(
+        self._write_if_held(
             "task_add_statistics", llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions
         )
 
     def count_others(self, other_call_count: int, estimated_tokens: int) -> None:
         """Set the counts of requests that gave no answer of the conversation, and of tokens that no server reported."""
-        self._held("task_requests", other_call_count=other_call_count, estimated_tokens=estimated_tokens)
+        self._write_if_held("task_requests", other_call_count=other_call_count, estimated_tokens=estimated_tokens)
 
     def set(self, **columns: Any) -> None:
         """Set columns of SETTABLE; None leaves a column unchanged."""
@@ -154,7 +154,9 @@ class TaskRow:
         if unknown:
             raise ValueError(f"column {', '.join(unknown)} cannot be set here; allowed are {', '.join(SETTABLE)}")
         values = {name: column_value(columns.get(name)) for name in SETTABLE}
-        self._held("task_set", **values | {name: printable(values[name]) for name in SETTABLE if name in FOR_PEOPLE})
+        self._write_if_held(
+            "task_set", **values | {name: printable(values[name]) for name in SETTABLE if name in FOR_PEOPLE}
+        )
 
     def close(
         self,
@@ -174,7 +176,7 @@ class TaskRow:
         to be extracted from the task.
         """
         now = clock.stamp()
-        self._held(
+        self._write_if_held(
             "task_close",
             status=status.value,
             now=now,
@@ -192,12 +194,12 @@ class TaskRow:
         meantime; `unremembered` is then as in `close`."""
         now = clock.stamp()
         told = {"now": now, "tell_at": notify_at, "remember_at": now if unremembered else None}
-        return Status(self._held("task_pause", reason=printable(reason), **told, **counters)["status"])
+        return Status(self._write_if_held("task_pause", reason=printable(reason), **told, **counters)["status"])
 
     def _run(self, query: str, **params: Any) -> list[Json]:
         return self.database.run(query, uuid=self.uuid, **params)
 
-    def _held(self, query: str, **params: Any) -> Json:
+    def _write_if_held(self, query: str, **params: Any) -> Json:
         """Execute a write to the row that takes effect only while the row has this process's attempt; returns the
         row."""
         rows = self._run(query, attempt=self.attempt, **params)
@@ -216,7 +218,7 @@ class TaskRow:
 
 def printable(text: str | None) -> str | None:
     """A text from outside for a column that people read with sqlite3, without control characters."""
-    return None if text is None else plain(replace_surrogates(text))
+    return None if text is None else strip_terminal_controls(replace_surrogates(text))
 
 
 def column_value(value: Any) -> Any:

@@ -222,7 +222,7 @@ def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: P
         if asked is not None:
             with recorded_templates(wiring.settings, wiring.events, row.uuid):
                 text = truncate(headed(door, asked, final), forge, row.uuid)
-            return (Reply.to(asked, text, settled=False),)
+            return (Reply.for_comment(asked, text, settled=False),)
     return ()
 
 

@@ -27,7 +27,7 @@ def context_for(settings: Settings) -> ForkServerContext:
     summary = settings.context_storage.summary_model.model
     context.set_forkserver_preload(
         [
-            *LedgerKind.of(settings).preload,
+            *LedgerKind.from_settings(settings).preload,
             # imported first, since this module must import `requests` before the package of a tokenizer does
             "agent.llm.transport",
             *modules_for([settings.provider().model, *([summary] if summary else [])]),

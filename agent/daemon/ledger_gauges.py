@@ -40,7 +40,7 @@ def snapshot(settings: Settings) -> LedgerSnapshot:
             found.code
             for status in (Status.QUEUED, Status.PAUSED, Status.RUNNING)
             for row in ledger.list(status)
-            if (found := reasons.of(row)) is not None
+            if (found := reasons.find_reason(row)) is not None
         )
         jobs = len(ledger.due_extractions()) if settings.memory.enabled else None
         return LedgerSnapshot(

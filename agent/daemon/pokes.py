@@ -36,7 +36,7 @@ class Pokes:
         """Seconds until a requested poll of the source may begin; infinite if no poll is requested."""
         return max(0.0, self.next_at - clock.monotonic()) if self._waits else float("inf")
 
-    def take(self) -> bool:
+    def begin_poll(self) -> bool:
         """Whether a requested poll of the source begins now; the poll then counts as made."""
         now = clock.monotonic()
         if not self._waits or now < self.next_at:

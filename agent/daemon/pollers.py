@@ -197,7 +197,7 @@ class Pollers:
             source.poller = poller
             while not self.is_over():
                 self._spread()
-                if source.pokes.take():
+                if source.pokes.begin_poll():
                     poller.poke()
                 with self.surviving(source.label):
                     if poller.poll():

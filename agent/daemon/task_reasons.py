@@ -111,7 +111,7 @@ class TaskReasons:
         self.owner = owner
         self._closed: dict[str, bool] = {}  # name of a place → whether its hold lets no task start
 
-    def of(self, row: Row) -> Reason | None:
+    def find_reason(self, row: Row) -> Reason | None:
         """The reason why the task waits; None for a task that runs, or has ended, and waits for nothing."""
         match row.status:
             case Status.QUEUED:

@@ -93,11 +93,11 @@ class Watchdog:
             return False
         self.looked_at, begun = now, time.thread_time()
         try:
-            return self._look(now)
+            return self._check_workers(now)
         finally:
             self.seconds = min(MOST_SECONDS, max(SECONDS, LOOKS * (time.thread_time() - begun)))
 
-    def _look(self, now: float) -> bool:
+    def _check_workers(self, now: float) -> bool:
         items = self.wiring.items("watchdog")
         held = []
         for row in self.rows():
@@ -117,11 +117,11 @@ class Watchdog:
             with items.handling(row.uuid):
                 if self.most is not None and pid not in used:
                     used[pid] = process_tree.memory_of(pid, known=known, enough=self.most)
-                ended |= self._judge(row, pid, now, used.get(pid, 0))
+                ended |= self._check_worker(row, pid, now, used.get(pid, 0))
         items.finish()
         return ended
 
-    def _judge(self, row: Row, pid: int, now: float, used: int) -> bool:
+    def _check_worker(self, row: Row, pid: int, now: float, used: int) -> bool:
         if self.most is not None and used > self.most:
             self._too_large(row, pid, used)
             return True

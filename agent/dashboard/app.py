@@ -133,7 +133,9 @@ class Site:
     async def tasks(self, request: Request) -> Response:
         """Answers `/tasks`: the list of tasks."""
         given = dict(request.query_params)
-        return await self.page(request, "tasks", lambda: self.pages.tasks(task_list.TaskListQuery.of(given)))
+        return await self.page(
+            request, "tasks", lambda: self.pages.tasks(task_list.TaskListQuery.from_parameters(given))
+        )
 
     async def task(self, request: Request, part: str) -> Response:
         """Answers `/tasks/UUID` and the addresses of the task's parts."""
@@ -374,9 +376,11 @@ class RequestChecks:
         """The answer to a request that is refused, None for a request that may be served."""
         host, origin = given.get("host", ""), given.get("origin")
         if not self.access.is_known_host(host):
-            return _plain(421, "this page is not asked under this name; dashboard.hosts has the names of a page")
+            return _text_response(
+                421, "this page is not asked under this name; dashboard.hosts has the names of a page"
+            )
         if origin is not None and not self.access.is_same_origin(origin, host):
-            return _plain(403, "a request of another site is not answered")
+            return _text_response(403, "a request of another site is not answered")
         if not self.access.token or self._is_open(scope["path"]):
             return None
         if bearer := self.access.bearer(given.get("authorization", "")):
@@ -384,7 +388,7 @@ class RequestChecks:
         if self.access.is_session(scope["session"]):
             return None
         if wants_json(given.get("accept", "")) or scope["method"] != "GET" or scope["path"] == "/events":
-            return _plain(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+            return _text_response(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return RedirectResponse("/login", status_code=303)
 
     @staticmethod
@@ -395,13 +399,13 @@ class RequestChecks:
     def _judged(self, scope: Scope, bearer: str) -> Response | None:
         address = scope["client"][0] if scope.get("client") else ""
         if self.access.is_blocked(address):
-            return _plain(429, "too many wrong tokens came from here; wait a minute")
+            return _text_response(429, "too many wrong tokens came from here; wait a minute")
         if self.access.is_token(bearer):
             scope["is_bearer"] = True
             return None
         self.access.note_failure(address)
         log.get("dashboard").warning("login_refused", address=address)
-        return _plain(401, "this is not the token", {"WWW-Authenticate": "Bearer"})
+        return _text_response(401, "this is not the token", {"WWW-Authenticate": "Bearer"})
 
 
 def wants_json(accept: str) -> bool:
@@ -428,7 +432,7 @@ async def form_of(request: Request) -> dict[str, str]:
     return {name: values[0] for name, values in found.items()}
 
 
-def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+def _text_response(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
     return Response(text + "\n", status, media_type="text/plain", headers=dict(headers or {}))
 
 

@@ -105,7 +105,7 @@ def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> t
             if call is not None and call["result"] is None:
                 call["result"] = result
                 continue
-            entries.append({**_shown(record, most), "calls": [], "result": result})
+            entries.append({**_message_json(record, most), "calls": [], "result": result})
             continue
         entry = _entry(record, requests.get(as_int(record.get("request")) or 0), most)
         groups = {str(call["id"]): call for call in entry["calls"]}
@@ -118,7 +118,7 @@ def _entry(record: Json, request: Json | None, most: int) -> Json:
     usage = record.get("usage")
     calls = record.get("tool_calls")
     return {
-        **_shown(record, most),
+        **_message_json(record, most),
         "finish_reason": record.get("finish_reason"),
         "usage": usage if isinstance(usage, dict) else None,
         "calls": [_call(one, most) for one in calls if isinstance(one, dict)] if isinstance(calls, list) else [],
@@ -128,7 +128,7 @@ def _entry(record: Json, request: Json | None, most: int) -> Json:
     }
 
 
-def _shown(record: Json, most: int) -> Json:
+def _message_json(record: Json, most: int) -> Json:
     return {
         "seq": record["seq"],
         "role": str(record.get("role")),

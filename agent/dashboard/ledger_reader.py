@@ -52,7 +52,7 @@ class LedgerReader:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.kind = LedgerKind.of(settings)
+        self.kind = LedgerKind.from_settings(settings)
         self._lock = threading.Lock()
         self._held: Database | None = None
         self._opening: Future[Database] | None = None
@@ -71,7 +71,7 @@ class LedgerReader:
         place = row_holder.place(self.settings.base_dir)
         if self.kind.is_local:
             with self._not_waiting_again():
-                database = self.look()
+                database = self.connect()
                 try:
                     yield _local(Ledger(database, place=place))
                 finally:
@@ -139,7 +139,7 @@ class LedgerReader:
 
     def _open(self, made: Future[Database]) -> None:
         try:
-            made.set_result(self.look())
+            made.set_result(self.connect())
         except BaseException as error:  # noqa: BLE001 - the reader that waits for the connection raises it
             made.set_exception(error)
 
@@ -161,9 +161,9 @@ class LedgerReader:
                 self._held.close()
             self._held = None
 
-    def look(self) -> Database:
+    def connect(self) -> Database:
         """A new connection that only reads and does not wait long; the caller closes it."""
-        database = self.kind.look()
+        database = self.kind.open_for_reading()
         try:
             if self.kind.is_local:
                 database.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")

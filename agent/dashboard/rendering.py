@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from agent import clock
 from agent.errors import MakimonoError
 from agent.observe import log
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
         if not _MAY_HIDE.search(text):
             return text
         # secrets are masked once more, since a character that was removed may have been inside a secret
-        return redact(plain(text)).encode("utf-8", "replace").decode()
+        return redact(strip_terminal_controls(text)).encode("utf-8", "replace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return str(value)  # a number that JSON cannot express becomes text
     if value is None or isinstance(value, bool | int | float):

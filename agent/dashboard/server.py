@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Serve until the end; meanwhile, end connections of clients that let the server wait too long."""
-        looking = asyncio.create_task(self._look())
+        looking = asyncio.create_task(self._end_idle_connections())
         try:
             await super().main_loop()
         finally:
@@ -117,7 +117,7 @@ class _Server(uvicorn.Server):
             with suppress(asyncio.CancelledError):
                 await looking
 
-    async def _look(self) -> None:
+    async def _end_idle_connections(self) -> None:
         while True:
             await asyncio.sleep(connections.LOOK_SECONDS)
             connections.end_waiting(self.server_state.connections)

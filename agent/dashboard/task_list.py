@@ -52,7 +52,7 @@ class TaskListQuery:
     page: int = 1
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> TaskListQuery:
+    def from_parameters(cls, given: Mapping[str, str]) -> TaskListQuery:
         """The query in the parameters of an address; an empty parameter counts as missing. Raises UsageError for a
         value that is not allowed."""
         page = given.get("page", "") or "1"
@@ -168,7 +168,7 @@ def listed_row(settings: Settings, reasons: TaskReasons, row: Row | DamagedRow, 
         return {"uuid": row.uuid, "damage": row.why, "waits": []}
     if row.key.is_in_folder and row.instance not in issues:
         issues[row.instance] = issue_of(settings, row.instance)
-    reason = reasons.of(row)
+    reason = reasons.find_reason(row)
     waits: Json = {"waits": [], "waits_for": ""}
     if reason is not None:
         here = "" if row_holder.is_alone(settings) or reason.code not in HERE else f"on {row_holder.hostname()}: "

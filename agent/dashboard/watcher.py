@@ -95,7 +95,7 @@ class ChangeWatcher:
                 self._woken.clear()
                 new, self._new = self._new, []
                 uuids = {uuid for uuid in self.pages.values() if uuid}
-                rows, tasks = await self.run(partial(self._look, uuids))
+                rows, tasks = await self.run(partial(self._find_changes, uuids))
                 for page, uuid in self.pages.items():
                     if rows or uuid in tasks:
                         page.set()
@@ -107,7 +107,7 @@ class ChangeWatcher:
             self._task = None  # a page opened from here on starts a new task, even before `_drop` is done
             await self.run(self._drop)
 
-    def _look(self, uuids: set[str]) -> tuple[bool, set[str]]:
+    def _find_changes(self, uuids: set[str]) -> tuple[bool, set[str]]:
         """(whether rows have changed since the last check, the tasks of `uuids` with changed files)."""
         with self._lock:
             before, self._state = self._state, self._rows()
@@ -135,7 +135,7 @@ class ChangeWatcher:
             self._close()
             if not self.reader.kind.exists():
                 return "none"
-            self._database = self.reader.look()
+            self._database = self.reader.connect()
             path = getattr(self._database, "path", None)
             self._identity = None if path is None else durable_files.identity(path)
         (found,) = self._database.execute("PRAGMA data_version")

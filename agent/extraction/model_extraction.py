@@ -65,7 +65,7 @@ class ModelExtraction:
         found = model_request.recorded_answer(folder)
         if found is None and self._is_spent():
             return 0, 0
-        known = self._known() if found is None else self._shown(found)
+        known = self._replaceable_records() if found is None else self._records_in_request(found)
         try:
             if found is None:
                 found = model_request.ask(
@@ -84,7 +84,7 @@ class ModelExtraction:
         made = sum(self._remember(one, ids[one.event.token]) for one in judged.accepted)
         return made, len(judged.dropped)
 
-    def _known(self) -> list[MemoryRecord]:
+    def _replaceable_records(self) -> list[MemoryRecord]:
         """Existing records about the subject of the task, which the model may replace."""
         query = f"{self.writer.title}\n{self.writer.task.summary[:QUERY]}"
         return [
@@ -95,7 +95,7 @@ class ModelExtraction:
             )
         ]
 
-    def _shown(self, found: Json) -> list[MemoryRecord]:
+    def _records_in_request(self, found: Json) -> list[MemoryRecord]:
         """The records that the request of a recorded answer contained, without those that are no longer active."""
         shown: list[MemoryRecord] = []
         for name in found.get("shown") or ():

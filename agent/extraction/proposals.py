@@ -136,7 +136,7 @@ def _refusals(strategy: str, entry: Json, events: Sequence[SessionEvent]) -> Ite
         yield f"longer than {LONGEST} characters"
     if len(words(entry["quote"])) < QUOTED:
         yield f"a quote of fewer than {QUOTED} words"
-    if _plain(entry["quote"]) not in _plain(event.text):
+    if _normalise_text(entry["quote"]) not in _normalise_text(event.text):
         yield "its quote is not in the event"
     if strategy == "preferences" and event.source not in (ISSUE_TEXT, COMMENT_TEXT):
         yield "a preference that no person has said"
@@ -150,5 +150,5 @@ def _stems(text: str) -> list[str]:
     return [word[:STEM] for word in words(text)]
 
 
-def _plain(text: str) -> str:
+def _normalise_text(text: str) -> str:
     return _SPACES.sub(" ", text).strip().casefold()

@@ -155,7 +155,7 @@ def read_task(folder: Path) -> TaskRecord:
     found = TaskRecord(
         folder,
         str(metadata["uuid"]),
-        TaskKey.of(metadata["task_key"]),
+        TaskKey.from_mapping(metadata["task_key"]),
         str(metadata.get("fence") or ""),
         str(metadata["created_at"]),
         str(metadata.get("title") or ""),
@@ -312,7 +312,9 @@ def memory_requests(folder: Path) -> list[MemoryRequest]:
     """The requests to a model that earlier tries of the extraction sent, in their order."""
     return [
         MemoryRequest(
-            Usage.of(one.get("usage") or {}), int(one.get("estimated_tokens") or 0), float(one.get("cost") or 0.0)
+            Usage.from_dict(one.get("usage") or {}),
+            int(one.get("estimated_tokens") or 0),
+            float(one.get("cost") or 0.0),
         )
         for _, one in records(folder / "requests.jsonl")
         if one.get("purpose") == PURPOSE

@@ -46,7 +46,7 @@ class Shapes:
     rows: tuple[tuple[re.Pattern[str], Shape], ...]
 
     @classmethod
-    def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
+    def from_rows(cls, *rows: tuple[str, str, Shape]) -> Shapes:
         """Make a table of the shapes of answers from rows of (HTTP verbs, path, shape of the answer); verbs and path
         are regular expressions for the whole verb and the whole path, since a repository may be named like the end of a
         path."""

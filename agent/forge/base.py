@@ -295,7 +295,7 @@ class Task:
         self.asker = asker
         self.started_by = started_by
         self.has_comments = has_comments
-        self.key = TaskKey.of(key)
+        self.key = TaskKey.from_mapping(key)
         self.forge = forge
         self.uuid = uuid
         self.user = user

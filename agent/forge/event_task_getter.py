@@ -90,7 +90,7 @@ class EventTaskGetter(BaseTaskGetter):
                 return Task(key, self.forge, user=asker(), **told)
         except IssueUnreadable as problem:
             if problem.code not in (SELF_ASSIGNED, NOT_SHOWN):
-                self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
+                self._report_problem(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
             return None
 
     def _assigned_again(

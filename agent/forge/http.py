@@ -169,7 +169,7 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, requests.exceptions.InvalidProxyURL):
         return str(error)
     if by := next((one for one in error.args if isinstance(one, ViaProxy)), None):
-        return f"no connection by way of {by.proxy.words} ({reason(error)}); {by.proxy.advice}"
+        return f"no connection by way of {by.proxy.description} ({reason(error)}); {by.proxy.advice}"
     if is_untrusted(error):
         return f"{tls_reason(error)}; set ca_file to the host's own CA"
     if isinstance(error, requests.exceptions.SSLError):

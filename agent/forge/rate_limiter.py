@@ -66,7 +66,7 @@ class RateLimiter:
         """
         waited = 0.0
         while True:
-            seconds, why = self._take(bucket, change, reserve)
+            seconds, why = self._reserve_request(bucket, change, reserve)
             if seconds <= 0:
                 return waited
             if waited + seconds > patience:
@@ -85,13 +85,13 @@ class RateLimiter:
                 "reset": _now() + max(0.0, reset_in),
             }
 
-        self._change(change)
+        self._update_file(change)
 
     def went_well(self) -> None:
         """Record an answer of the host that did not demand a pause, so that `slow_down` begins again with its shortest
         pause."""
         if self._read().get("strikes"):
-            self._change(lambda state: state.pop("strikes", None))
+            self._update_file(lambda state: state.pop("strikes", None))
 
     def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
         """Send no requests of the kind `bucket` (or, for `EVERYTHING`, no requests at all) to the host for `seconds`.
@@ -111,7 +111,7 @@ class RateLimiter:
             if until > (blocks.get(bucket) or {}).get("until", 0.0):
                 blocks[bucket] = {"until": until, "why": why}
 
-        self._change(change)
+        self._update_file(change)
         return pause
 
     @contextmanager
@@ -124,7 +124,7 @@ class RateLimiter:
 
     # --- the file ---------------------------------------------------------------------------------------------
 
-    def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
+    def _reserve_request(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
         """Reserve the right to send one request now: (seconds to wait before the request may be sent, 0 if at once; the
         reason).
 
@@ -143,7 +143,7 @@ class RateLimiter:
             state["tokens"] = tokens if missing else tokens - 1.0
             state["paced_at"] = _now()
 
-        self._change(pace)
+        self._update_file(pace)
         return missing, "changes are paced"
 
     def _read(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class RateLimiter:
             return {}
         return state if _is_ours(state) else {}
 
-    def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
+    def _update_file(self, change: Callable[[dict[str, Any]], Any]) -> None:
         """Apply `change` to the content of the file of limits.
 
         When the file of limits cannot be written, the content stays in the memory of this process, so that the process

@@ -76,15 +76,15 @@ class RefusedChanges:
         tries = (before.tries if before is not None else 0) + 1
         pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (tries - 1))
         made = Refusal(issue, why, tries, clock.now().timestamp() + pause)
-        self._change(lambda refusals: refusals.update({repository: made}))
+        self._update_file(lambda refusals: refusals.update({repository: made}))
         return before
 
     def clear(self, repository: str) -> None:
         """Record that a change in the repository has succeeded: the record of its refusal is removed."""
         if repository in self.all():
-            self._change(lambda refusals: refusals.pop(repository, None))
+            self._update_file(lambda refusals: refusals.pop(repository, None))
 
-    def _change(self, change: Callable[[dict[str, Refusal]], object]) -> None:
+    def _update_file(self, change: Callable[[dict[str, Refusal]], object]) -> None:
         """Apply `change` to the content of the file of refusals; if the file cannot be written, the content stays in
         the memory of this process."""
         refusals = dict(self.all())

@@ -24,7 +24,7 @@ class TaskFactory:
         of the key's source; None if there is no such forge, or more than one.  Raises ValueError when a part of the key
         is missing.
         """
-        key = TaskKey.of(task_dict)
+        key = TaskKey.from_mapping(task_dict)
         of_source = [forge for forge in forges if forge.source == key.task_source]
         if key.instance:
             of_source = [forge for forge in of_source if forge.covers(key)]

@@ -72,26 +72,26 @@ class BaseTaskGetter(ABC):
         self._items = ItemLoop(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
-        found = self._all()
+        found = self._list_tasks()
         self.forge.askers = self._askers  # entries of issues that no longer wait for work are removed from the cache
         return found
 
     def get_left_list(self) -> list[Task]:
         self._left = True
         try:
-            return self._all()
+            return self._list_tasks()
         finally:
             self._left = False
 
-    def _all(self) -> list[Task]:
+    def _list_tasks(self) -> list[Task]:
         self._problems, self._look_ups, self._askers, self.failed = [], 0, {}, None
-        found = self._look()
+        found = self._find_tasks()
         self._items.finish(unless_some=True)
         self.problems = tuple(self._problems)
         return [found[place] for place in sorted(found)]
 
     @abstractmethod
-    def _look(self) -> dict[Any, Task]:
+    def _find_tasks(self) -> dict[Any, Task]:
         """All tasks that this poll finds; if the keys of the dict are sorted, the tasks are in the order of project and
         number."""
 
@@ -142,9 +142,9 @@ class BaseTaskGetter(ABC):
 
     def _skipped(self, item: str, why: str) -> None:
         said = why if not item or item in why else f"{item}: {why}"
-        self._tell(IssueUnreadable(said), said)
+        self._report_problem(IssueUnreadable(said), said)
 
-    def _tell(self, problem: IssueUnreadable, once: str) -> None:
+    def _report_problem(self, problem: IssueUnreadable, once: str) -> None:
         """Report a problem at the first poll that finds it, and not again at later polls."""
         if once not in self.forge.told:
             self.forge.told.add(once)

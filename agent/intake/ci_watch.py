@@ -75,11 +75,11 @@ class CiWatch:
             if uuid in self.settled or clock.monotonic() < self.again_at.get(uuid, 0.0):
                 continue
             with self.items.handling(f"CI of {row.key}"):
-                if self._look(row, started):
+                if self._read_checks(row, started):
                     self.settled.add(uuid)
         self.items.finish()
 
-    def _look(self, row: Row, started: list[str]) -> bool:
+    def _read_checks(self, row: Row, started: list[str]) -> bool:
         """Read the checks of one task's pull request; returns whether these checks need not be read again."""
         if row.uuid not in self.rounds:
             self.rounds[row.uuid] = rounds_of(self.intake.ledger, row)

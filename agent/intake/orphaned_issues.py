@@ -116,7 +116,7 @@ def _take_up(
         return None
     if foreign and forge.labels.processing not in issue.labels:
         return None
-    take = partial(_take, forge, key)
+    take = partial(_mark_taken, forge, key)
     intake = Intake(settings, ledger, forge, events)
     record = record_elsewhere(settings, key, own) if own is not None else None
     if own is not None and record is not None:
@@ -141,7 +141,7 @@ def _take_up(
     return uuid
 
 
-def _take(forge: Forge, key: TaskKey) -> bool:
+def _mark_taken(forge: Forge, key: TaskKey) -> bool:
     """Set the processing label; returns False when the issue was closed or its labels were changed in the meantime."""
     issue = forge.read_issue(key)
     if issue.state != "open" or forge.labels.can_start(issue.labels):

@@ -104,12 +104,14 @@ class Poller:
         self.away: set[str] = set()  # the forges of which the last poll failed
         self.lost = lost
         self.compares = compares
-        self.places = [self._place(forge) for forge in forges]
+        self.places = [self._polled_forge(forge) for forge in forges]
         # the time (of the monotonic clock) at which the poller last began to put a found task into the ledger
         self.moved_at = clock.monotonic()
-        self.items = ItemLoop(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
+        self.items = ItemLoop(
+            self._report_failed_poll, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable)
+        )
 
-    def _place(self, forge: Forge) -> PolledForge:
+    def _polled_forge(self, forge: Forge) -> PolledForge:
         attention = CommentPoller(self.settings, self.ledger, forge, self.events)
         items = ItemLoop(partial(report_skipped, self.events, forge))
         return PolledForge(
@@ -119,7 +121,7 @@ class Poller:
     def _priority(self, task: Task) -> int:
         return priority_of(self.settings, task.labels)
 
-    def _failed(self, place: str, why: str) -> None:
+    def _report_failed_poll(self, place: str, why: str) -> None:
         source, _, instance = place.partition(" ")
         self.unasked.append(place)
         self.away.add(place)
@@ -141,7 +143,7 @@ class Poller:
                 with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
                     # `polled` is called before the poll, so that an error does not make the next poll due at once
                     place.interval.polled(happened=False)
-                    self._look(place, None if everything else AT_ONCE, new)
+                    self._poll_forge(place, None if everything else AT_ONCE, new)
         self.items.finish()
         return new
 
@@ -165,7 +167,7 @@ class Poller:
         due = min((place.interval.due_at for place in self.places), default=clock.monotonic() + 1.0)
         return max(0.0, due - clock.monotonic())
 
-    def _look(self, place: PolledForge, most: int | None, new: list[str]) -> None:
+    def _poll_forge(self, place: PolledForge, most: int | None, new: list[str]) -> None:
         """Poll one forge, and queue at most `most` tasks from its backlog (all if `most` is None); the uuids of tasks
         that are new in the ledger are added to `new`."""
         forge = place.forge
@@ -179,9 +181,9 @@ class Poller:
                 place.backlog.replace(getter.get_task_list())
                 place.list_at = clock.monotonic() + place.interval.shortest
                 failed = getattr(getter, "failed", None)
-                self._tell(place, [str(problem) for problem in getter.problems])
+                self._report_problems(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
-            shown = self._shown(place, AT_ONCE if most is None else most)
+            shown = self._next_tasks(place, AT_ONCE if most is None else most)
             # a claim takes more than a second, so all requests are read and shown as seen before the first claim
             place.comment_poller.read()
             while shown:
@@ -190,14 +192,14 @@ class Poller:
                     with _handling(place, task):
                         uuid = enqueue(self.settings, self.ledger, task, self.events, seen)
                         new += [uuid] if uuid is not None else []
-                shown = self._shown(place, AT_ONCE if most is None else most - (len(new) - before))
+                shown = self._next_tasks(place, AT_ONCE if most is None else most - (len(new) - before))
             self._compare(place, new)
             try:
                 stirred = place.comment_poller.handle(new)
             finally:
                 place.items.finish()
         except ForgeError as error:
-            self._failed(name, str(error))
+            self._report_failed_poll(name, str(error))
             wait = error.retry_after if isinstance(error, ForgeLimited) else None
             place.interval.polled(happened=len(new) > before, pause=wait or 0.0)
         else:
@@ -212,7 +214,7 @@ class Poller:
             if place.backlog:
                 place.interval.poll_again()
 
-    def _shown(self, place: PolledForge, most: int) -> list[tuple[Task, Callable[[], None]]]:
+    def _next_tasks(self, place: PolledForge, most: int) -> list[tuple[Task, Callable[[], None]]]:
         """The next tasks of the backlog, at most `most`, each with the function that shows on its issue that the
         request was seen.
 
@@ -265,7 +267,7 @@ class Poller:
         place.left.surely = place.left.surely and bool(waiting)
         place.left.at = clock.monotonic() + (AWAY_SECONDS if waiting else LEFT_SECONDS)
 
-    def _tell(self, place: PolledForge, problems: list[str]) -> None:
+    def _report_problems(self, place: PolledForge, problems: list[str]) -> None:
         """Report the problems of this poll that the previous poll did not report."""
         for problem in dict.fromkeys(problems):
             if problem not in place.problems:

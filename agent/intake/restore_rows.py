@@ -130,7 +130,7 @@ def _said_by(folder: Path) -> tuple[dict[str, Any], TaskKey] | None:
     """(content of metadata.json, the task key in it); None when the key cannot be read."""
     try:
         metadata = orjson.loads((folder / "metadata.json").read_bytes())
-        return (metadata, TaskKey.of(metadata["task_key"])) if metadata["uuid"] == folder.name else None
+        return (metadata, TaskKey.from_mapping(metadata["task_key"])) if metadata["uuid"] == folder.name else None
     except (OSError, ValueError, KeyError, TypeError, MakimonoError):
         return None
 

@@ -44,12 +44,12 @@ class Reply:
     effect: str = ""
 
     @classmethod
-    def to(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
+    def for_comment(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
         """Make a reply to `comment`; the reply does not contain the text of the comment."""
         return cls(replace(comment, body="", hunk=""), text, settled)
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Make a reply from a result of `to_dict`."""
         comment, text = Comment(**record["comment"]), Public(record["text"])
         return cls(comment, text, bool(record["settled"]), str(record.get("effect") or ""))

@@ -170,7 +170,7 @@ def claim(
     for other in dead.keys() & live.keys():
         forge.remove_comment(key, live[other].id)
     # the worker and a slow poller may both have posted the task's progress comment; the oldest progress comment stays
-    for copy in _of(seen, uuid)[1:]:
+    for copy in _marks_of_task(seen, uuid)[1:]:
         forge.remove_comment(key, copy.id)
     return take() or _give_up(forge, key, uuid, is_ours)
 
@@ -229,7 +229,7 @@ def check(
 
 def withdraw(forge: Forge, key: TaskKey, uuid: str) -> None:
     """Remove the claim of the task from the issue."""
-    for one in _of(forge.marked_comments(key), uuid):
+    for one in _marks_of_task(forge.marked_comments(key), uuid):
         forge.remove_comment(key, one.id)
 
 
@@ -339,7 +339,7 @@ def _live(marks: Iterable[MarkedComment], own: str, is_over: Callable[[str], boo
     return {uuid: one for uuid, one in progress.items() if uuid == own or not (uuid in ended or is_over(uuid))}
 
 
-def _of(marks: Iterable[MarkedComment], uuid: str) -> list[MarkedComment]:
+def _marks_of_task(marks: Iterable[MarkedComment], uuid: str) -> list[MarkedComment]:
     return [one for one in marks if marker(uuid, PROGRESS) in one.markers]
 
 

@@ -23,7 +23,7 @@ from agent.security.host_paths import HostPaths
 from agent.security.inert_text import Inert
 from agent.security.redact import MASK, Redactor, masker_of
 from agent.security.secret_fragments import Pieces
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 from agent.values import Public
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class PublishFilter:
         """Clean a value that is filled into a text: remove control sequences, invisible characters and markers, mask
         secrets, and alter words that would have an effect on the forge. `filter` adds the number of findings of each
         rule to `found`."""
-        text = without_markers(_shown(text))
+        text = without_markers(_remove_invisible(text))
         return str(getattr(Inert(self._own, found), kind)(self._masked(text, found)))
 
     def masked(self, text: str) -> str:
@@ -129,7 +129,7 @@ class PublishFilter:
 
     def shows_whole(self, text: str) -> bool:
         """Whether the publish filter would leave `text` in a code block of a comment unchanged."""
-        return self.masked(without_markers(_shown(text))) == text
+        return self.masked(without_markers(_remove_invisible(text))) == text
 
     def _whole(self, what: str, text: str, found: Counter[str]) -> Public:
         text = self._masked(text, found)
@@ -156,10 +156,10 @@ def _pieces(secrets: tuple[str, ...]) -> Pieces:
     return Pieces(secrets)
 
 
-def _shown(text: str) -> str:
+def _remove_invisible(text: str) -> str:
     """`text` without control sequences and invisible characters, except those that are parts of emoji; every kind of
     line break becomes a line feed."""
-    text = plain(text)
+    text = strip_terminal_controls(text)
     if text.isascii():
         return text
     for line_break in invisible_characters.LINE_BREAKS:

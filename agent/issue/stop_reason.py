@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 if TYPE_CHECKING:
     from agent.forge.base import Act, Forge
@@ -38,4 +38,4 @@ def reason_on_forge(forge: Forge, key: TaskKey) -> str:
 def said(who: str, done: str, passive: str) -> str:
     """Make a sentence from the account `who` and the phrase `done`, or from the phrase `passive` alone if the account
     is unknown ("")."""
-    return f"{plain(who)} {done}." if who else f"{passive}."
+    return f"{strip_terminal_controls(who)} {done}." if who else f"{passive}."

@@ -159,9 +159,9 @@ class ExchangeWatcher:
                 if self._watch is None:
                     self._running = None
                     return
-                self._look(self._watch)
+                self._watch_exchange(self._watch)
 
-    def _look(self, watch: ExchangeWatch) -> None:
+    def _watch_exchange(self, watch: ExchangeWatch) -> None:
         ended = True
         try:
             watch.outcome = self.control.poll(answering=True) if self.control is not None else None

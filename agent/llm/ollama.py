@@ -68,7 +68,7 @@ class OllamaClient(ChatClient):
         of the server does not suffice, since another number makes the server reload the model.
         """
         if self._window is None:
-            own, trained = self._shown()
+            own, trained = self._read_windows()
             if self.is_window_assumed:
                 told = own or trained or self.configured_window
                 self._window = min(told, window_cap(self.settings) or told, self.most_window or told)
@@ -85,7 +85,7 @@ class OllamaClient(ChatClient):
             return True
         return super().adapt_to_refusal(error)
 
-    def _shown(self) -> tuple[int | None, int | None]:
+    def _read_windows(self) -> tuple[int | None, int | None]:
         try:
             answer = self.fetch("POST", self.url_of("/api/show"), json={"model": self.model})
         except ModelError:

@@ -215,19 +215,19 @@ class OpenAIClient(ChatClient):
         """
         if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True
-            self._window = self._told()
+            self._window = self._read_window()
         return self._window
 
-    def _told(self) -> int | None:
+    def _read_window(self) -> int | None:
         owner, stated = self._stated()
         self.recognise(by_owner(owner) or by_headers(self.transport.heard))
         name = self.dialect.name
         if not self.dialect.local or owner in KNOWN_OWNERS:
             return stated
         if name == "litellm":
-            return stated or self._of(self._answer("/model/info"), "data", "model_name")
+            return stated or self._window_in_list(self._answer("/model/info"), "data", "model_name")
         if name == "lmstudio":
-            return self._of(self._answer("/api/v0/models"), "data", "id", "loaded_context_length") or stated
+            return self._window_in_list(self._answer("/api/v0/models"), "data", "id", "loaded_context_length") or stated
         return self._slot() or stated or self._allocated() or self._total() or self._routed()
 
     def _answer(self, path: str) -> Any:
@@ -262,7 +262,7 @@ class OpenAIClient(ChatClient):
     def _is_ours(self, name: Any) -> bool:
         return isinstance(name, str) and (name == self.model or name.removeprefix("models/") == self.model)
 
-    def _of(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
+    def _window_in_list(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
         """The context window of this client's model from the list under `key` in a response; `name` and `size` are the
         keys of the model's name and of the window in an entry of the list."""
         entry = next((one for one in model_info.entries(answer, key) if self._is_ours(one.get(name))), {})
@@ -292,7 +292,7 @@ class OpenAIClient(ChatClient):
         answer = self._answer("/model/info")
         if any("litellm_params" in entry for entry in model_info.entries(answer, "data")):
             self.recognise(DIALECTS["litellm"])
-        return self._of(answer, "data", "model_name")
+        return self._window_in_list(answer, "data", "model_name")
 
     def _total(self) -> int | None:
         """The context window in TGI's response to `/info`: the maximum for prompt and answer together."""

@@ -130,12 +130,12 @@ class Server:
     def address(self) -> str:
         """The address of the server, without password and query, under which learnt facts about the server are
         stored."""
-        return urls.shown(urls.clean(self.base_url))
+        return urls.displayable(urls.clean(self.base_url))
 
     @property
     def label(self) -> str:
         """The name of the server in messages for people."""
-        return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
+        return f"{self.provider} at {urls.displayable(urls.clean(self.base_url))}"
 
     @property
     def slots(self) -> int | None:

@@ -302,7 +302,7 @@ class Transport:
         words = error_text.reason(error)
         failure: ModelUnreachable | ModelStalled
         if self.proxy is not None and isinstance(error, requests.exceptions.ConnectionError):
-            way = f"{self.who} cannot be reached by way of {self.proxy.words}: {words}"
+            way = f"{self.who} cannot be reached by way of {self.proxy.description}: {words}"
             failure = ModelUnreachable(f"{way}; {self.proxy.advice}")
             failure.tries = TRANSIENT_TRIES
             return failure

@@ -52,7 +52,7 @@ def _whole(base_url: str) -> str:
         good = False
     if not good:
         raise ConfigError(
-            f"llm base_url: {shown(base_url)!r} is not an address; it should look like http://localhost:1234 or "
+            f"llm base_url: {displayable(base_url)!r} is not an address; it should look like http://localhost:1234 or "
             f"https://api.openai.com/v1"
         )
     return text
@@ -119,7 +119,7 @@ def is_loopback(url: str) -> bool:
     return host_allowlist.is_loopback(name) or name.endswith(".localhost")
 
 
-def shown(url: str) -> str:
+def displayable(url: str) -> str:
     """The address without user, password and query, so that a message can show it."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -196,7 +196,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
         if kind == "message_stop":
             done = True
             break
-        _take(draft, layout, usage, kind, record)
+        _read_event(draft, layout, usage, kind, record)
     if not done or not (draft.finish or draft.ends_well()):
         raise cut_off(who)
     _lay_out(draft, layout)
@@ -212,7 +212,9 @@ def _lay_out(draft: StreamAccumulator, layout: Mapping[Any, Json]) -> None:
         draft.add_fields({BLOCKS: list(layout.values())})
 
 
-def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json) -> None:
+def _read_event(
+    draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json
+) -> None:
     if kind == "message_start":
         message = object_in(record, "message")
         draft.model = str(message.get("model") or "")

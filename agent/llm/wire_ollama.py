@@ -118,7 +118,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
         if not isinstance(record, dict) or record.get("error") or "message" not in record:
             known = isinstance(record, dict) and bool(record.get("error"))
             raise map_error(parse_document(None if known else stream.status, record), who)
-        _take(draft, record)
+        _read_record(draft, record)
         if record.get("done"):
             done = True
             break
@@ -131,7 +131,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     return draft
 
 
-def _take(draft: StreamAccumulator, record: Json) -> None:
+def _read_record(draft: StreamAccumulator, record: Json) -> None:
     message = object_in(record, "message")
     draft.model = str(record.get("model") or draft.model)
     draft.add_content(message.get("content"))

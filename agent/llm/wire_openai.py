@@ -177,13 +177,13 @@ def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> Str
             continue  # null and empty values, which some servers send to keep the connection alive, are ignored
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
             raise map_error(parse_document(None, chunk), who)
-        _take(draft, chunk)
+        _read_chunk(draft, chunk)
     if not (draft.finish or (done and draft.ends_well())):
         raise cut_off(who)
     return draft
 
 
-def _take(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
+def _read_chunk(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
     draft.set_usage(usage_of(chunk.get("usage")))
     if "x_groq" in chunk:  # Groq's older streams report token counts in this field
@@ -226,7 +226,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
         record = None
     if isinstance(record, dict) and record.get("choices") and not record.get("error"):
         draft = stream.draft
-        _take(draft, record)
+        _read_chunk(draft, record)
         if draft.finish or draft.ends_well():
             return draft
         raise cut_off(who)

@@ -13,7 +13,7 @@ import orjson
 
 from agent.memory.commit_reader import CommitReader
 from agent.memory.namespaces import check_name
-from agent.security.terminal import marked
+from agent.security.terminal import mark_terminal_controls
 from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.memory.base import Selector
-    from agent.memory.commit_reader import Commit, TreeFile
+    from agent.memory.commit_reader import HistoryCommit, TreeFile
     from agent.memory.database import MemoryDatabase
     from agent.memory.terms import Terms
 
@@ -76,7 +76,7 @@ class CommitIndex:
         return self.database.run(query, actor_id=actor_id, repository=repository)
 
     def _add_commit(self, actor_id: str, repository: str, commit: HistoryCommit) -> bool:
-        message = _TRAILER.sub("", marked(replace_surrogates(self.mask(commit.message))))[:MESSAGE]
+        message = _TRAILER.sub("", mark_terminal_controls(replace_surrogates(self.mask(commit.message))))[:MESSAGE]
         subject = message.partition("\n")[0][:SUBJECT]
         rows = self.database.run(
             "commit_insert",

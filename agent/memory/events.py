@@ -16,14 +16,14 @@ from agent.memory.log_projection import sha_of
 from agent.memory.namespaces import check_name
 from agent.memory.terms import words
 from agent.memory.tombstones import event_tombstone, token_tombstone
-from agent.security.terminal import marked
+from agent.security.terminal import mark_terminal_controls
 from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agent.memory.database import MemoryDatabase
-    from agent.memory.full_text_search import FullTextSearch, Query
+    from agent.memory.full_text_search import FullTextSearch, SearchQuery
     from agent.memory.terms import Terms
     from agent.memory.write_transaction import Writing
 
@@ -111,13 +111,13 @@ def shortened(text: str) -> str:
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
-    return marked(replace_surrogates(text))
+    return mark_terminal_controls(replace_surrogates(text))
 
 
 def masked(value: Any, mask: Callable[[str], str]) -> Any:
     """The value as JSON data; every text in it is masked, and safe on a terminal."""
     if isinstance(value, str):
-        return marked(replace_surrogates(mask(value)))
+        return mark_terminal_controls(replace_surrogates(mask(value)))
     if isinstance(value, Mapping):
         return {masked(str(key), mask): masked(one, mask) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent.memory.base import RetrievalConfig
     from agent.memory.database import MemoryDatabase
-    from agent.memory.full_text_search import FullTextSearch, Query
+    from agent.memory.full_text_search import FullTextSearch, SearchQuery
     from agent.memory.records import Records
     from agent.memory.terms import Terms
     from agent.memory.vectors import Vectors

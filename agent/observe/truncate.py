@@ -31,7 +31,7 @@ def truncate(value: Any) -> Any:
     """`value` itself if it is short and plain; otherwise a truncated form of `value` that is valid JSON."""
     if value is None or type(value) is bool or (isinstance(value, str) and len(value) <= LONGEST):
         return value
-    return _Room(LONGEST).take(value, ())
+    return _Room(LONGEST).to_json(value, ())
 
 
 def text_of(value: Any) -> str:
@@ -57,7 +57,7 @@ class _Room:
     def __init__(self, room: int) -> None:
         self.room = room
 
-    def take(self, value: Any, inside: tuple[int, ...]) -> Any:
+    def to_json(self, value: Any, inside: tuple[int, ...]) -> Any:
         """The JSON form of `value`.  `inside` has the ids of the containers around `value`."""
         self.room -= EACH
         if isinstance(value, Enum):
@@ -85,7 +85,7 @@ class _Room:
         for value in list(values):  # the list is copied, since another thread may still add to it
             if self.room <= 0:
                 return [*taken, LEFT_OUT]
-            taken.append(self.take(value, inside))
+            taken.append(self.to_json(value, inside))
         return taken
 
     def _mapping(self, values: dict[Any, Any], inside: tuple[int, ...]) -> dict[str, Any]:
@@ -95,5 +95,5 @@ class _Room:
                 return taken | {LEFT_OUT: LEFT_OUT}
             name = shorten(key if isinstance(key, str) else text_of(key), KEY)
             self.room -= len(name)
-            taken[name] = self.take(value, inside)
+            taken[name] = self.to_json(value, inside)
         return taken

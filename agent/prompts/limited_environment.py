@@ -346,7 +346,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, *, published: bool) -> None:
         super().__init__(
-            finalize=_published if published else _shown,
+            finalize=_published if published else _counted_text,
             undefined=StrictUndefined,
             autoescape=False,  # the output of a template is Markdown or a prompt, not HTML
             trim_blocks=True,
@@ -413,8 +413,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return _measured(_OPERATORS[operator](left, right))
 
 
-def _shown(value: Any) -> Any:
-    """Convert `value` to a text and count it; Jinja calls `_shown` for each value in the output of a template."""
+def _counted_text(value: Any) -> Any:
+    """Convert `value` to a text and count it; Jinja calls `_counted_text` for each value in the output of a
+    template."""
     if isinstance(value, Undefined):
         return value  # converting an undefined variable to text raises the error
     spend(size(value))
@@ -425,11 +426,11 @@ def _shown(value: Any) -> Any:
 
 @pass_context
 def _published(context: Context, value: Any) -> Any:
-    text = _shown(value)
+    text = _counted_text(value)
     if isinstance(text, Live | Undefined):
         return text
     words = context[WORDS]
-    return _shown(words(text))
+    return _counted_text(words(text))
 
 
 def fill(template: Template, values: Mapping[str, object]) -> str:

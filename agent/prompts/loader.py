@@ -125,7 +125,7 @@ class TemplateLoader:
                 return self.current
             if not force and self.folder is not None:
                 mark = self._settled(mark, changed)
-            self._take(mark, force=force)
+            self._read_set(mark, force=force)
         finally:
             self._single.release()
         return self.current
@@ -175,7 +175,7 @@ class TemplateLoader:
             mark, changed = self._mark()
         return mark
 
-    def _take(self, mark: str, *, force: bool) -> None:
+    def _read_set(self, mark: str, *, force: bool) -> None:
         """Use the set of templates that another process has stored for this state of the source, or read the source."""
         try:
             if not self._stores:

@@ -123,7 +123,7 @@ def nothing_delivered() -> SimpleNamespace:
 
 
 def decision(**more: Any) -> SimpleNamespace:
-    """A sample of `worker/outcome.Decision`."""
+    """A sample of `worker/outcome.StatusDecision`."""
     known = {"status": Status.FAILED, "code": "verify_failed", "message": "exit code 2", "ready": False}
     return SimpleNamespace(**{**known, **more})
 

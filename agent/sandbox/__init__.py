@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = [
     "SANDBOXES",
     "Mounts",
+    "ProbeResult",
     "Refused",
     "Sandbox",
     "Streams",
     "Traits",
-    "ProbeResult",
     "make_sandbox",
     "probe",
     "traits_of",

@@ -164,7 +164,7 @@ def _name(tool: BubblewrapBinary, uid: int | None, sources: profile.Sources) -> 
     if not sources.staged or sandbox_user.reachable(tool.path, uid):
         return str(tool.path)
     if tool.libraries is None:
-        return sources.of(tool.path)
+        return sources.bind(tool.path)
     # The bubblewrap binary in a Python package loads its libraries from $ORIGIN/../../<folder>: that relative path must
     # not change.
     package = tool.path.parent.parent

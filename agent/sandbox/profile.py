@@ -58,7 +58,7 @@ class Sources:
     outer: list[str] = field(default_factory=list)
     count: int = 0
 
-    def of(self, path: Path | str, *, writable: bool = False) -> str:
+    def bind(self, path: Path | str, *, writable: bool = False) -> str:
         """The name under which the inner bubblewrap can open `path`."""
         if not self.staged:
             return str(path)
@@ -128,20 +128,20 @@ def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
     found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - a link to the same tmpfs
     if home is None:
         return found + tmpfs(base.HOME, limits.home_size)
-    return [*found, "--bind", sources.of(home, writable=True), base.HOME]
+    return [*found, "--bind", sources.bind(home, writable=True), base.HOME]
 
 
 def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> list[str]:
     """The mounts of the work tree, its git directory and the mirror from which the git directory borrows objects."""
-    found = ["--bind", sources.of(mounts.work, writable=True), base.WORK]
+    found = ["--bind", sources.bind(mounts.work, writable=True), base.WORK]
     if mounts.git is not None:
-        found += ["--ro-bind", sources.of(mounts.git), base.GIT]
+        found += ["--ro-bind", sources.bind(mounts.git), base.GIT]
     if mounts.mirror is not None:
         place = str(mounts.mirror)
         if "alternates" in data:
             place = MIRROR
             found += ["--ro-bind-data", str(data["alternates"]), f"{base.GIT}/objects/info/alternates"]
-        found += ["--ro-bind", sources.of(mounts.mirror), place]
+        found += ["--ro-bind", sources.bind(mounts.mirror), place]
     return found
 
 
@@ -199,7 +199,7 @@ def arguments(
             ]
     bound: list[str] = []
     for path in dict.fromkeys((*read_only, *mounts.read_only)):
-        bound += ["--ro-bind", sources.of(path), os.fspath(path)]
+        bound += ["--ro-bind", sources.bind(path), os.fspath(path)]
     return [
         *(bwrap, *ISOLATION, *filtered, "--json-status-fd", str(status)),
         *system(network),

@@ -90,7 +90,7 @@ class Inert:
         code only the keyword is separated from its reference."""
         return closed(
             "".join(
-                self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
+                self._unskipped(self._replace(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
                 for part, is_code in parts(self._undrawn(text))
             )
         )
@@ -113,7 +113,7 @@ class Inert:
             done += [head, line_end, rest]
         return "".join(done)
 
-    def _put(self, pattern: re.Pattern[str], new: str, text: str, rule: str = "PU-04") -> str:
+    def _replace(self, pattern: re.Pattern[str], new: str, text: str, rule: str = "PU-04") -> str:
         text, count = pattern.subn(new, text)
         if count:
             self.found[rule] += count
@@ -121,15 +121,15 @@ class Inert:
 
     def _unskipped(self, text: str) -> str:
         """Disarm the commands in a text that skip CI checks, and trailers of commit messages."""
-        return self._put(_TRAILER, rf"\1{APART}", self._put(_SKIP, rf"\g<0>{APART}", text))
+        return self._replace(_TRAILER, rf"\1{APART}", self._replace(_SKIP, rf"\g<0>{APART}", text))
 
     def _stilled(self, text: str, *, is_markdown: bool = True) -> str:
         """Disarm the references, mentions and commands in `text`, which is not code."""
         if is_markdown:  # entities are escaped first, since an entity may encode a character of a URL
             text = _ENTITY.sub("&amp;", text)
         text = links.defang_links(text, self.own, self.found, is_markdown=is_markdown)
-        text = self._put(_ORDER, rf"\1{APART}", self._put(_MACHINE, rf"\1{APART}", text))
-        text = self._put(_CLOSING_KEY, rf"\1{APART}", text)
+        text = self._replace(_ORDER, rf"\1{APART}", self._replace(_MACHINE, rf"\1{APART}", text))
+        text = self._replace(_CLOSING_KEY, rf"\1{APART}", text)
         self.found["PU-04"] += sum(1 for _ in _CLOSING_WORD.finditer(text))
         done, position = [], 0
         for found in _ADDRESS.finditer(text):

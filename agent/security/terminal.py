@@ -9,7 +9,7 @@ _UNSAFE = frozenset(
 )
 
 
-def plain(text: str) -> str:
+def strip_terminal_controls(text: str) -> str:
     """`text` without terminal sequences and without the characters of the rules PI-05, PI-07, PI-10 and PI-14 (tags,
     bidirectional controls, control characters, code points without meaning).
 
@@ -24,7 +24,7 @@ def plain(text: str) -> str:
     return invisible_characters.replaced(text, bad)[0] if bad else text
 
 
-def marked(text: str) -> str:
+def mark_terminal_controls(text: str) -> str:
     """`text` with U+FFFD in place of each character that `plain` removes as unsafe, so that the text before and after
     it stays apart.  Newlines, tabs and emoji are preserved."""
     bad = _unsafe(text)

@@ -75,7 +75,7 @@ class LedgerKind:
     """Whether long-term memories are extracted from tasks of the ledger when they end."""
 
     @classmethod
-    def of(cls, settings: Settings) -> LedgerKind:
+    def from_settings(cls, settings: Settings) -> LedgerKind:
         """The ledger that the settings name.  Raises ConfigError when the ledger's class cannot be loaded."""
         address = settings.taskqueue.ledger
         return cls(settings.base_dir, address, entry_of(address, settings.plugin_guard), settings.remembers)
@@ -127,7 +127,7 @@ class LedgerKind:
             ledger.remember_ends()
         return ledger
 
-    def look(self) -> Database:
+    def open_for_reading(self) -> Database:
         """Open the database of the ledger for reading. If the class of the ledger has a method `look`, nothing is
         created and the schema is not migrated; otherwise its `open` does both."""
         look = getattr(self.entry, "look", None)
@@ -158,7 +158,7 @@ class LedgerKind:
         if backup is not None:
             made: tuple[str, str] = backup(self.base_dir, self.address, target)
             return made
-        with closing(self.look()) as database:
+        with closing(self.open_for_reading()) as database:
             return LINES, write_lines(database, target)
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.config.url_passwords import shown
+from agent.config.url_passwords import hide_password
 from agent.errors import ConfigError, DiskError, HostError, LedgerError
 from agent.store.pg_notices import CHANNEL, NOTIFYING, Notices, notifying
 from agent.store.queries import LEDGER, queries
@@ -92,7 +92,7 @@ class PostgresDatabase:
 
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
-        self.where = shown(address)
+        self.where = hide_password(address)
         self._address = address
         self._lock = threading.RLock()
         self._pid = os.getpid()

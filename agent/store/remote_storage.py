@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from agent.config.url_passwords import shown
+from agent.config.url_passwords import hide_password
 from agent.error_text import reason
 from agent.errors import ConfigError, ReplicaAway
 from agent.store.folder_storage import Folder
@@ -62,7 +62,7 @@ class RemoteFolder:
     """
 
     def __init__(self, address: str) -> None:
-        self.where = shown(address)
+        self.where = hide_password(address)
         parts = urlsplit(address)
         self._store: Folder | Driven | None = None
         self._reconnect: Callable[[], Driven] | None = None
@@ -197,7 +197,7 @@ def require_driver(address: str | None) -> None:
     if missing := [name for name in packages if find_spec(name) is None]:
         todo = f"{sys.executable} -m pip install {' '.join(packages)}"
         raise ConfigError(
-            f"context_storage.replica: {shown(address)} needs {' and '.join(missing)}, not installed in the "
+            f"context_storage.replica: {hide_password(address)} needs {' and '.join(missing)}, not installed in the "
             f"environment of this program: call `{todo}` on each host, or set a folder"
         )
 
@@ -220,11 +220,14 @@ def _driven(address: str, parts: SplitResult) -> Driven:
         )
     except ImportError as error:
         raise ConfigError(
-            f"context_storage.replica: {shown(address)} needs a package that is not installed ({reason(error)}); "
+            f"context_storage.replica: {hide_password(address)} needs a package that is not installed "
+            f"({reason(error)}); "
             f"drivers are known for {', '.join(DRIVERS)}"
         ) from error
     except Exception as error:
-        raise ConfigError(f"context_storage.replica: {shown(address)} cannot be used: {reason(error)}") from error
+        raise ConfigError(
+            f"context_storage.replica: {hide_password(address)} cannot be used: {reason(error)}"
+        ) from error
     return Driven(fs, str(root), flat=flat)
 
 
@@ -235,7 +238,7 @@ def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
         from agent.store import sftp
     except ImportError as error:
         raise ConfigError(
-            f"context_storage.replica: {shown(address)} needs a package that is not installed ({reason(error)})"
+            f"context_storage.replica: {hide_password(address)} needs a package that is not installed ({reason(error)})"
         ) from error
     options = sftp.check_options(address, parts)
     return lambda: Driven(sftp.connect(options), parts.path, flat=False, on_close=sftp.close)

@@ -223,7 +223,7 @@ class Writer:
         for name, known in shot.once.items():
             self._write_once(name, known)
         for name, data in shot.made.items():
-            self._made(name, data)
+            self._replace_segments(name, data)
         for name in [name for name in self.files if name not in {*shot.appended, *shot.once, *shot.made}]:
             del self.files[name]
         self.number += 1
@@ -248,8 +248,8 @@ class Writer:
         # The local file is shorter than the stored segments, so the last of them are dropped.
         while them and them[-1].end > size:
             them.pop()
-        self._put(name, path, them, size)
-        self._join(name, path, them)
+        self._append_segments(name, path, them, size)
+        self._join_segments(name, path, them)
 
     def _write_once(self, name: str, known: tuple[int, int]) -> None:
         if self._once.get(name) == known:
@@ -258,10 +258,10 @@ class Writer:
         self.files[name] = list(self._same(name, self.files.get(name, ())))
         while self.files[name] and self.files[name][-1].end > known[0]:
             self.files[name].pop()
-        self._put(name, path, self.files[name], known[0])
+        self._append_segments(name, path, self.files[name], known[0])
         self._once[name] = known
 
-    def _put(self, name: str, path: Path, them: list[Segment], size: int) -> None:
+    def _append_segments(self, name: str, path: Path, them: list[Segment], size: int) -> None:
         """Write the bytes of a file from the end of the last segment up to `size`."""
         start = them[-1].end if them else 0
         while start < size:
@@ -269,7 +269,7 @@ class Writer:
             them.append(self._store(name, start, data))
             start += len(data)
 
-    def _made(self, name: str, data: bytes) -> None:
+    def _replace_segments(self, name: str, data: bytes) -> None:
         them = self.files.get(name, [])
         if sum(one.length for one in them) == len(data) and all(
             _hash(data[one.offset : one.end]) == one.hash for one in them
@@ -284,7 +284,7 @@ class Writer:
         self.place.put(segment_name(self.uuid, self.generation, name, segment), data)
         return segment
 
-    def _join(self, name: str, path: Path, them: list[Segment]) -> None:
+    def _join_segments(self, name: str, path: Path, them: list[Segment]) -> None:
         """Join the last SAME segments of a file to one segment if they have the same level, and repeat that while it is
         possible."""
         while len(them) >= SAME:

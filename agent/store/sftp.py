@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 import paramiko  # type: ignore[import-untyped]
 from fsspec.implementations.sftp import SFTPFileSystem
 
-from agent.config.url_passwords import shown
+from agent.config.url_passwords import hide_password
 from agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -85,18 +85,19 @@ def check_options(address: str, parts: SplitResult) -> dict[str, Any]:
     """The options for `connect`, from the parts of an SFTP address.  Raises ConfigError for an unknown or unreadable
     option."""
     if not parts.hostname:
-        raise ConfigError(f"context_storage.replica: {shown(address)} has no host; write sftp://user@host/path")
+        raise ConfigError(f"context_storage.replica: {hide_password(address)} has no host; write sftp://user@host/path")
     found: dict[str, Any] = dict(CONNECT_SECONDS)
     for name, text in parse_qsl(parts.query):
         if name not in OPTIONS:
             raise ConfigError(
-                f"context_storage.replica: {shown(address)} has the option {name!r}; allowed are {', '.join(OPTIONS)}"
+                f"context_storage.replica: {hide_password(address)} has the option {name!r}; "
+                f"allowed are {', '.join(OPTIONS)}"
             )
         try:
             found[name] = OPTIONS[name](text)
         except (ValueError, KeyError):
             wanted = "a number of seconds" if name in CONNECT_SECONDS else "true or false"
-            raise ConfigError(f"context_storage.replica: {shown(address)}: {name} must be {wanted}") from None
+            raise ConfigError(f"context_storage.replica: {hide_password(address)}: {name} must be {wanted}") from None
     files = [found.pop("known_hosts")] if "known_hosts" in found else list(KNOWN_HOSTS)
     found["host_key_policy"] = KnownHosts(files)
     if parts.port:

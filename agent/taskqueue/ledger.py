@@ -17,7 +17,7 @@ from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.item_loop import ItemLoop
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
-from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, shown
+from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, storable_column
 from agent.taskqueue.startable import limit_or_all
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
@@ -80,10 +80,10 @@ class Ledger:
         put = self.db.run(
             "ledger_put",
             uuid=name,
-            **TaskKey.of(key).to_dict(),
+            **TaskKey.from_mapping(key).to_dict(),
             now=clock.stamp(),
             user=user,
-            title=shown(title),
+            title=storable_column(title),
             priority=priority,
             not_before=_time(not_before),
             parent_uuid=parent_uuid,
@@ -93,12 +93,12 @@ class Ledger:
         )
         if put:
             return name
-        if uuid is not None and (there := self.get(name)) is not None and there.key != TaskKey.of(key):
+        if uuid is not None and (there := self.get(name)) is not None and there.key != TaskKey.from_mapping(key):
             raise LedgerError(f"the uuid {name} belongs to another task, {there.key}; use a new one")
         return None
 
     def restore(self, record: Mapping[str, Any]) -> bool:
-        texts = {name: shown(record[name]) for name in ("title", "error_message") if name in record}
+        texts = {name: storable_column(record[name]) for name in ("title", "error_message") if name in record}
         return bool(self.db.run("ledger_restore", **{**record, **texts}))
 
     def offer(self, uuid: str) -> bool:

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.config.url_passwords import shown
+from agent.config.url_passwords import hide_password
 from agent.store import ledgers, migrate, postgres, postgres_memory_log
 from agent.taskqueue import row_holder
 from agent.taskqueue.ledger import Ledger
@@ -38,7 +38,7 @@ class PostgresLedger(Ledger):
 
     @staticmethod
     def where(base_dir: Path, address: str) -> str:  # noqa: ARG004 - this is a parameter of the contract
-        return shown(address)
+        return hide_password(address)
 
     @staticmethod
     def look(base_dir: Path, address: str) -> postgres.PostgresDatabase:  # noqa: ARG004

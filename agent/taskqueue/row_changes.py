@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import LedgerError, UsageError
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 from agent.taskqueue import transitions
 from agent.taskqueue.base import Row
 from agent.values import Status
@@ -41,10 +41,10 @@ def seen(row: Row) -> dict[str, Any]:
     return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
 
-def shown(text: str | None) -> str | None:
+def storable_column(text: str | None) -> str | None:
     """`text` as it is stored in a column: without control characters, since people show rows on terminals with the
     program sqlite3."""
-    return None if text is None else plain(text)
+    return None if text is None else strip_terminal_controls(text)
 
 
 class RowChanges:
@@ -138,7 +138,7 @@ class RowChanges:
                 remember_at=now if self.remembers and row.attempt else None,
                 deaths=row.deaths if deaths is None else deaths,
                 outcome=outcome,
-                error_message=shown(error_message),
+                error_message=storable_column(error_message),
                 error_code=error_code,
                 lease_until=row.lease_until or "",
                 **seen(row),

@@ -86,11 +86,13 @@ def validate(tool: str, arguments: object, schema: Json, validator: Validator) -
     if isinstance(arguments, str):
         arguments = _written_out(arguments, dict)
     if not isinstance(arguments, dict):
-        raise ToolError(f"{tool}: the arguments must be an object with {_takes(schema)}; found {_shown(arguments)}")
+        raise ToolError(
+            f"{tool}: the arguments must be an object with {_takes(schema)}; found {_value_as_text(arguments)}"
+        )
     mine = repair(without_surrogates(arguments), schema)
     wrong = sorted(validator.iter_errors(mine), key=lambda error: [str(part) for part in error.absolute_path])
     if wrong:
-        told = "; ".join(dict.fromkeys(_told(error) for error in wrong[:5]))
+        told = "; ".join(dict.fromkeys(_describe_errors(error) for error in wrong[:5]))
         raise ToolError(f"{tool}: {told}. It takes {_takes(schema)}")
     return mine
 
@@ -101,13 +103,13 @@ def _takes(schema: Json) -> str:
     return ", ".join(names) or "no arguments"
 
 
-def _shown(value: object) -> str:
+def _value_as_text(value: object) -> str:
     """A value as text of at most 80 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _told(error: ValidationError) -> str:
+def _describe_errors(error: ValidationError) -> str:
     where = ".".join(str(part) for part in error.absolute_path)
     rule = error.validator
     allowed: Any = error.validator_value
@@ -122,7 +124,7 @@ def _told(error: ValidationError) -> str:
         near = get_close_matches(extra[0], known, n=1) if extra else []
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{', '.join((f'{where}.' if where else '') + name for name in extra)} not known{hint}"
-    found = _shown(instance)
+    found = _value_as_text(instance)
     if rule == "type":
         return f"{where} must be of type {allowed}, found {found}"
     if rule == "enum":

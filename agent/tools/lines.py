@@ -29,7 +29,7 @@ class Line:
     tail: str = ""
     missing: int = 0
 
-    def shown(self, keep: int) -> str:
+    def shorten(self, keep: int) -> str:
         """The line, shortened to at most about `keep` characters: its head, a note on the omitted part, its tail."""
         if not self.missing:
             return shorten_line(self.head, keep)

@@ -108,7 +108,7 @@ class ReadFile:
             end = line_end(descriptor, form)
             room = self.place.page - 300
             keep = room // 4 if limit == 1 else min(LINE, room // 4)
-            found = (line.shown(keep) for line in lines_from(descriptor, form, offset, end, keep))
+            found = (line.shorten(keep) for line in lines_from(descriptor, form, offset, end, keep))
             taken, more = read_page(found, limit, room, self.place.room.meter())
             total = _count(descriptor, form, end) if size <= COUNTED else None
         if not taken:
@@ -166,7 +166,7 @@ class ReadOutput:
         return RawResult("\n".join(taken), paged=True, head=f"[{name}: lines {offset}-{last}{rest}]")
 
     def _page(self, chunks: Iterable[str], offset: int, limit: int) -> tuple[list[str], bool]:
-        found = lines.fold_lines(_plain(chunks), FOLD)
+        found = lines.fold_lines(_whole_lines(chunks), FOLD)
         ready = list(islice(found, offset - 1, offset))  # earlier lines are skipped without being stored
         if not ready:
             return [], False
@@ -180,7 +180,7 @@ class ReadOutput:
         return taken, more and (len(taken) < limit or next(stream, None) is not None)
 
 
-def _plain(chunks: Iterable[str]) -> Iterator[str]:
+def _whole_lines(chunks: Iterable[str]) -> Iterator[str]:
     """Yields whole lines of a stored output; a long line is divided into pieces with a length that is a multiple of
     FOLD."""
     rest = ""

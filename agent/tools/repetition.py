@@ -54,7 +54,7 @@ class Repetition:
     def check(self, calls: Sequence[Mapping[str, Any]], results: Sequence[ToolResult]) -> Verdict | None:
         """Add one group (calls with their results in order); returns None, "nudge" (give the model a hint) or
         "stop"."""
-        return self._take(
+        return self._add_calls(
             digest(str(call.get("name")), call.get("arguments"), result.content)
             for call, result in zip(calls, results, strict=True)
         )
@@ -63,9 +63,9 @@ class Repetition:
         """Add the calls in the records of tools.jsonl, oldest first."""
         for record in records:
             content = record.get("result") or record.get("error") or ""
-            self._take([digest(str(record.get("tool")), record.get("args"), str(content))])
+            self._add_calls([digest(str(record.get("tool")), record.get("args"), str(content))])
 
-    def _take(self, digests: Iterable[bytes]) -> Verdict | None:
+    def _add_calls(self, digests: Iterable[bytes]) -> Verdict | None:
         circle: set[bytes] = set()
         for one in digests:
             self._row = [*self._row, one][-(2 * PERIODS + 1) :]

@@ -280,9 +280,9 @@ class Toolbox:
         if cut is None and (tokens is None or self.budget.count(text) <= tokens):
             return escape_surrogates(text), None
         whole = whole or self.outputs.store([text])
-        return self._shown(text, cut, whole, min(room, size_of(text)), tokens), whole.name
+        return self._head_and_tail(text, cut, whole, min(room, size_of(text)), tokens), whole.name
 
-    def _shown(
+    def _head_and_tail(
         self, text: str, cut: truncate.Truncated | None, whole: StoredOutput, room: int, tokens: int | None
     ) -> str:
         """Head and tail of a stored text, in at most `tokens` tokens, but at least SMALLEST bytes."""
@@ -304,4 +304,4 @@ class Toolbox:
         text = self._redact(text)
         if self.budget.count(text) <= tokens:
             return text
-        return self._shown(text, None, self.outputs.store([text]), min(size_of(text), tokens * 8), tokens)
+        return self._head_and_tail(text, None, self.outputs.store([text]), min(size_of(text), tokens * 8), tokens)

@@ -93,7 +93,7 @@ class CarryOver:
         self.seq = 0
         self._behind = 0  # offset in tools.jsonl of the newest tool call that was read
         self._questions: dict[int, int] = {}  # offset of the record of a question → its tokens
-        self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_look`, as a cache
+        self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_derive`, as a cache
         # cache: (number of the newest message when git was asked, its result)
         self._changes: tuple[int, Sequence[FileChange] | None] = (-1, None)
 
@@ -107,10 +107,10 @@ class CarryOver:
         path = self._tools_path()
         asked_for = (self.store.last_seq, path.stat().st_size if path.exists() else 0, shares, end_seq, ratio, room)
         if self._found[0] != asked_for:
-            self._found = asked_for, self._look(shares, end_seq, ratio, room)
+            self._found = asked_for, self._derive(shares, end_seq, ratio, room)
         return dict(self._found[1])
 
-    def _look(self, shares: Shares, end_seq: int, ratio: float, room: int) -> Json:
+    def _derive(self, shares: Shares, end_seq: int, ratio: float, room: int) -> Json:
         self._read_calls()
         store, survey, count = self.store, self.store.index, self.store.plain.count
 

@@ -48,11 +48,11 @@ class FailureLines:
         self._count = 0
         for line in lines:
             if any(map(str.isalnum, line)):
-                self._take(_short(replace_surrogates(line)))
+                self._add_line(_short(replace_surrogates(line)))
         self._texts.update(self._last)
         self.size = sum(map(len, self._texts.values()))
 
-    def _take(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         number = self._count
         self._count += 1
         self._last.append((number, line))

@@ -90,7 +90,7 @@ class WindowLimits:
         assembler = settings.assembler
         provider = provider or settings.llm.provider
         told = client_window or learnt
-        assumed = assumed_window(settings, provider, model or settings.llm.of(provider).model)
+        assumed = assumed_window(settings, provider, model or settings.llm.provider_section(provider).model)
         candidates = [
             (CAP, window_cap(settings)) if told and assumed else (said, tokens),
             ("loaded by the server", client_window),

@@ -107,7 +107,7 @@ class _Memory:
     pinned: bool = False
     layer: str = ""
 
-    def told(self, **more: Any) -> Mapping[str, Any]:
+    def to_json(self, **more: Any) -> Mapping[str, Any]:
         """The memory as JSON for a record of the retrieval, without its text."""
         score = round(self.relevance, 4)
         return {
@@ -148,7 +148,7 @@ def recall_memories(
         asked[OWN] = _Question(partial(own.recall, query), None, own_patience, own.abandon)
     missing: dict[str, str] = {}
     found: list[_Memory] = []
-    for name, answer in _ask(asked).items():
+    for name, answer in _ask_layers(asked).items():
         if isinstance(answer, str):
             missing[name] = answer
         else:
@@ -156,7 +156,9 @@ def recall_memories(
     chosen = _Choice(room, count, most, given)
     files = [one for one in found if one.kind == "file"]
     chosen.take_files(files)
-    chosen.take(sorted((one for one in found if one.kind != "file"), key=lambda one: (not one.pinned, -one.relevance)))
+    chosen.add_memories(
+        sorted((one for one in found if one.kind != "file"), key=lambda one: (not one.pinned, -one.relevance))
+    )
     return Recalled(chosen.text(), len(chosen.hits), missing, tuple(chosen.hits), tuple(chosen.dropped))
 
 
@@ -180,28 +182,28 @@ class _Choice:
             text = f"- {one.content} ({one.source}, relevance {one.relevance:.2f})"
             cost = self.count(text)
             if one.id in self.given:
-                self.dropped.append(one.told(why=BEFORE))
+                self.dropped.append(one.to_json(why=BEFORE))
             elif cost > room:
-                self.dropped.append(one.told(why=NO_ROOM))
+                self.dropped.append(one.to_json(why=NO_ROOM))
             else:
                 room -= cost
                 self.room -= cost if self.files else cost + self.count(FILES_HEADING)
                 self.files.append(text)
-                self.hits.append(one.told(tokens=cost))
+                self.hits.append(one.to_json(tokens=cost))
 
-    def take(self, found: Sequence[_Memory]) -> None:
+    def add_memories(self, found: Sequence[_Memory]) -> None:
         """Add memories, in the given order, if they fit into the token budget."""
         self.room -= self.count(HEADING)
         for one in found:
             text = f"{len(self.lines) + 1}. {one.content} (source: {one.source}, relevance {one.relevance:.2f})"
             why = self._why_not(one, cost := self.count(text))
             if why:
-                self.dropped.append(one.told(why=why))
+                self.dropped.append(one.to_json(why=why))
                 continue
             self.room -= cost
             self.most -= one.layer != OWN
             self.lines[one.content] = text
-            self.hits.append(one.told(tokens=cost))
+            self.hits.append(one.to_json(tokens=cost))
 
     def _why_not(self, one: _Memory, cost: int) -> str:
         if one.id and one.id in self.given:
@@ -229,7 +231,7 @@ class _Question:
     abandon: Callable[[], None] | None = None
 
 
-def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
+def _ask_layers(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
     """The memories of each layer, or the reason why the layer has none.
 
     Each memory layer is called in a thread of its own; at the time limit the caller no longer waits for the thread, in

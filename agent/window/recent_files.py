@@ -50,7 +50,7 @@ def render_files(
         content = text(edit.path)
         if not content or content.isspace():
             continue
-        shown = _shown(edit, replace_surrogates(content), room, count)
+        shown = _excerpt(edit, replace_surrogates(content), room, count)
         if shown:
             parts.append(shown)
             paths.append(edit.path)
@@ -58,7 +58,7 @@ def render_files(
     return "\n\n".join(parts), paths
 
 
-def _shown(edit: EditedFile, content: str, room: int, count: Callable[[str], int]) -> str:
+def _excerpt(edit: EditedFile, content: str, room: int, count: Callable[[str], int]) -> str:
     lines = content.rstrip("\n").split("\n")
     whole = _part(edit.path, lines, 0, len(lines))
     # content with more than 16 characters per token of the budget hardly ever fits, so its tokens are not counted

@@ -77,7 +77,7 @@ def parse_command(command: str, place: ShellState) -> tuple[list[Pipeline], str]
 
     If the command cannot be parsed to its end, "?" is returned in place of the operators.
     """
-    text, is_whole = _plain(command)
+    text, is_whole = _to_shlex_form(command)
     try:
         tokens = _tokens(text)
     except ValueError:  # the command has an unclosed quotation
@@ -90,7 +90,7 @@ def _is_operator(token: str) -> bool:
     return bool(token) and set(token) <= _PUNCTUATION
 
 
-def _plain(command: str) -> tuple[str, bool]:
+def _to_shlex_form(command: str) -> tuple[str, bool]:
     """Returns (`command` in a form that shlex can split, whether the form covers the whole command).
 
     Comments and numbers of descriptors are removed from the command, and a command substitution becomes one word. In

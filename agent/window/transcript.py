@@ -73,7 +73,7 @@ class Transcript:
         """Yields (offset after its line, shortened record) for every message from byte `start` on."""
         with open_file(self.source) as (descriptor, size):
             for after, line in lines(descriptor, start, size):
-                yield after, self._shown(orjson.loads(line))
+                yield after, self._shorten_message(orjson.loads(line))
 
     def line(self, record: Mapping[str, Any]) -> str:
         """The transcript line for a record; text in it that looks like a fence is changed."""
@@ -84,7 +84,7 @@ class Transcript:
         before, behind = edges(self.marker, source=SOURCE)
         return f"{before}\n", f"{behind}\n"
 
-    def _shown(self, message: Json) -> Json:
+    def _shorten_message(self, message: Json) -> Json:
         role = str(message.get("role") or "")
         content = message.get("content") or ""
         shown: Json = {"role": role}

@@ -74,7 +74,7 @@ def open_memory(settings: Settings, who: str) -> MemoryStore:
 
 def shared_place(settings: Settings) -> SharedPlace | None:
     """The memory log that the hosts of the ledger share; None if each host has its own log."""
-    kind = LedgerKind.of(settings)
+    kind = LedgerKind.from_settings(settings)
     opens = kind.memory_log()
     return None if opens is None else SharedPlace(kind.where, opens)
 

@@ -62,7 +62,7 @@ class Wiring:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger that the setting `taskqueue.ledger` names."""
-        ledger: Ledger = LedgerKind.of(self.settings).open()
+        ledger: Ledger = LedgerKind.from_settings(self.settings).open()
         return ledger
 
     @cached_property

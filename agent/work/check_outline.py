@@ -92,7 +92,7 @@ class Outline:
         }
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Outline:
+    def from_dict(cls, record: Mapping[str, Any]) -> Outline:
         """Make an outline of a check's output from a result of `to_dict`."""
         return cls(frozenset(record["failing"]), record["lines"], record["counts"], record["whole"])
 

@@ -69,9 +69,9 @@ class Index:
     def update(self, changes: Changes | None = None) -> list[str]:
         """Update the index so that it matches the work tree; returns the files that were left out of it, one line each.
 
-        `changes`: a result of `look` for the present work tree, to avoid a second look.
+        `changes`: a result of `read_changes` for the present work tree, to avoid a second look.
         """
-        removed, present = changes or self.look()
+        removed, present = changes or self.read_changes()
         left_out: list[str] = []
         self._holes = 0
         taken = [path for path in present if self._can_be_taken(path, left_out)]
@@ -91,10 +91,10 @@ class Index:
 
     def uncommitted(self, changes: Changes | None = None) -> list[str]:
         """Paths that `update` would consider for the commit. `changes` has the same meaning as in `update`."""
-        removed, present = changes or self.look()
+        removed, present = changes or self.read_changes()
         return sorted({*removed, *present} - self.lfs.unchanged(present))
 
-    def look(self) -> Changes:
+    def read_changes(self) -> Changes:
         """The changes of the work tree: (removed paths, changed or new paths). A file behind a symlinked folder counts
         as removed, as git sees it."""
         options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env}

@@ -65,7 +65,7 @@ def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str
         return {}
     done = git(
         *("check-attr", "-z", "--stdin", "filter"),
-        git_dir=plain(git_dir),
+        git_dir=git_dir_without_attributes(git_dir),
         work_tree=tree,
         stdin=asked,
         env=env,
@@ -102,7 +102,7 @@ def is_converted(tree: Path, path: str, name: str) -> bool:
     return all(_looks_like(tree, path, converted) for names, converted, _ in FILTERS if names.fullmatch(name))
 
 
-def plain(git_dir: Path, name: str = "plain.git", attributes: bytes = b"") -> Path:
+def git_dir_without_attributes(git_dir: Path, name: str = "plain.git", attributes: bytes = b"") -> Path:
     """A git directory that contains only the configuration of `git_dir`, and so lacks this program's `info/attributes`.
     `attributes` is the content of an `info/attributes` of its own."""
     place = git_dir / name

@@ -77,7 +77,7 @@ class Objects:
         path = self.path(pointer)
         return path.is_file() and not path.is_symlink() and path.stat().st_size == pointer.size
 
-    def put(self, pointer: Pointer, blocks: Iterable[bytes]) -> None:
+    def store_content(self, pointer: Pointer, blocks: Iterable[bytes]) -> None:
         """Store the content of a pointer; if it does not match the pointer, ContentWrong is raised and nothing is
         stored."""
         path = self.path(pointer)
@@ -142,7 +142,7 @@ class LfsTree:
             pointer = made[path] = self._measure(path)
             if not self.objects.has(pointer):
                 try:
-                    self.objects.put(pointer, self._blocks(path))
+                    self.objects.store_content(pointer, self._blocks(path))
                 except ContentWrong as error:
                     raise ContentWrong(f"{shown(path)} changed while it was committed: {error}") from error
         if not made:
@@ -158,7 +158,7 @@ class LfsTree:
         }
         git(
             *("update-index", "--add", "--replace", "-z", "--stdin"),
-            git_dir=git_filters.plain(self.git_dir, "lfs.git", attributes),
+            git_dir=git_filters.git_dir_without_attributes(self.git_dir, "lfs.git", attributes),
             work_tree=self.tree,
             stdin=b"".join(os.fsencode(path) + b"\0" for path in made),
             env={**self.env, **places},

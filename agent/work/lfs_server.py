@@ -77,7 +77,7 @@ class LfsServer:
                     continue  # the server already has this content
                 if not objects.has(pointer):
                     raise LfsRefused(_nowhere(path))
-                self._put(path, link, pointer, objects)
+                self._upload(path, link, pointer, objects)
                 if (link := _link(entry, "verify")) is not None:
                     self._checked(path, self._post(link, {"oid": pointer.oid, "size": pointer.size}))
 
@@ -102,7 +102,7 @@ class LfsServer:
                         problems["it took too long"] = None
                     else:
                         with self._wrong_content_in(problems):
-                            objects.put(pointer, self._get(link, deadline))
+                            objects.store_content(pointer, self._get(link, deadline))
         except (LfsRefused, RemoteAway) as error:
             problems[str(error)] = None
         return list(problems)
@@ -207,7 +207,7 @@ class LfsServer:
         if not 200 <= answer.status < 300:
             raise LfsRefused(f"{self._host()} does not take the content of {path}: {answer}")
 
-    def _put(self, path: str, link: Link, pointer: Pointer, objects: Objects) -> None:
+    def _upload(self, path: str, link: Link, pointer: Pointer, objects: Objects) -> None:
         with objects.path(pointer).open("rb") as content:
             headers = {"Content-Type": "application/octet-stream", **link[1]}
             self._checked(path, self._send("PUT", link[0], headers, content))
@@ -320,7 +320,7 @@ def _copy(pointer: Pointer, source: Objects, target: Objects) -> None:
     """Copy content that `source` has and `target` lacks; raises ContentWrong when it does not match the pointer."""
     if source.has(pointer) and not target.has(pointer):
         with source.path(pointer).open("rb") as content:
-            target.put(pointer, iter(lambda: content.read(BLOCK), b""))
+            target.store_content(pointer, iter(lambda: content.read(BLOCK), b""))
 
 
 def _words(error: Any) -> str:

@@ -271,7 +271,7 @@ class Remote:
         page = self._page(error)
         if self.path is None and (page or not settled) and not isinstance(error, GitKilled | GitStarved):
             way = in_the_way(self.url, self._env)
-            words = f"{self.url} cannot be reached{f' by way of {way.words}' if way else ''}: {error}{page}"
+            words = f"{self.url} cannot be reached{f' by way of {way.description}' if way else ''}: {error}{page}"
             return RemoteAway(
                 f"{words}; {way.advice}" if way else words, returncode=error.returncode, stderr=error.stderr
             )

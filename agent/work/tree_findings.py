@@ -24,7 +24,9 @@ class TreeFindings(NamedTuple):
     notes: list[str]
 
 
-def tree_findings(git_dir: Path, tree: Path, base: str | None, head: str | None, own: Sequence[RawChange]) -> TreeFindings:
+def tree_findings(
+    git_dir: Path, tree: Path, base: str | None, head: str | None, own: Sequence[RawChange]
+) -> TreeFindings:
     """The findings about symlinks out of the tree, submodules and names that differ only in case in the task's commits,
     and about folders of the tree that cannot be read. If git must not read the tree at all (`git_guard.check_tree`),
     only that is found.

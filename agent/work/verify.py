@@ -78,9 +78,9 @@ class Verdict:
         }
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Verdict:
+    def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
         """Make a verdict from a result of `to_dict`."""
-        return cls(**{**record, "outline": Outline.of(record["outline"])})
+        return cls(**{**record, "outline": Outline.from_dict(record["outline"])})
 
     def __str__(self) -> str:
         if self.ok:

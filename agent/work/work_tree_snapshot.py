@@ -107,7 +107,7 @@ def _written(workspace: Workspace) -> str:
     else:
         index.unlink(missing_ok=True)  # ours
     stage = Index(workspace.git_dir, workspace.tree, env, largest=workspace.largest)
-    found = stage.look()
+    found = stage.read_changes()
     changed = stage.uncommitted(found)
     sizes = (size_of(workspace.tree, path.rstrip("/")) for path in changed)
     size = sum(size for size in sizes if workspace.largest is None or size <= workspace.largest)

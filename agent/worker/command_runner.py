@@ -112,7 +112,7 @@ class CommandRunner:
         """Free disk space if the task must end because the disk is full, then sync the files that a command wrote,
         unless `context_storage.durability` is "none"."""
         # Without free space, the output of the command could not be recorded.
-        self.run.reports.extend(self.run.disk_overuse.free())
+        self.run.reports.extend(self.run.disk_overuse.free_space())
         if self.settings.context_storage.durability != "none":
             durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 

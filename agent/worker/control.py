@@ -80,7 +80,7 @@ class TaskControl:
         if self.outcome is None or self.outcome.end is not End.LIMIT or not self.lock.acquire(blocking=False):
             return False
         try:
-            asked = self._asked(clock.monotonic())
+            asked = self._read_request(clock.monotonic())
             if asked is None or asked.end is not End.STOPPED:
                 return False
             self.outcome = asked
@@ -123,15 +123,15 @@ class TaskControl:
         is `answering`, DRAINED after SIGTERM is returned only after `patience`."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
-                self.outcome = self._look(answering=answering)
+                self.outcome = self._find_outcome(answering=answering)
             finally:
                 self.lock.release()
         return self.outcome
 
-    def _look(self, *, answering: bool) -> Outcome | None:
+    def _find_outcome(self, *, answering: bool) -> Outcome | None:
         now = clock.monotonic()
         try:
-            asked = self._asked(now)
+            asked = self._read_request(now)
         except Fenced:
             # Another attempt owns the task, so the task ends as if it were drained. The next step that checks who owns
             # the row finds the other attempt and stops.
@@ -142,7 +142,7 @@ class TaskControl:
             return Outcome(End.DRAINED, code="drained")
         return self.limit()
 
-    def _asked(self, now: float) -> Outcome | None:
+    def _read_request(self, now: float) -> Outcome | None:
         """The end (stop or pause) that a person has requested, read from the row or the forge if the time for the next
         read has come. Raises Fenced."""
         word, why = None, BY_COMMAND

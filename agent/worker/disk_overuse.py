@@ -47,7 +47,7 @@ SECONDS = 1.0
 """Seconds between two checks of the free disk space."""
 PATIENCE = 10.0
 """Seconds until this task measures the folders again after it found that it need not end; also the longest time that
-`DiskOveruse.judge` waits while another task measures the folders or removes its files."""
+`DiskOveruse.check_now` waits while another task measures the folders or removes its files."""
 TICK = 0.1
 LONGEST = 5.0
 """Maximum seconds for measuring one task's folder; after that, the count so far is used."""
@@ -114,11 +114,11 @@ class DiskOveruse:
         """Record the size of the folder before the model works."""
         use = _measure(self.folder, AT_ONCE)
         if use.whole:
-            self._note(use)
+            self._record_size(use)
         else:
-            threading.Thread(target=lambda: self._note(_measure(self.folder, 1e9)), daemon=True).start()
+            threading.Thread(target=lambda: self._record_size(_measure(self.folder, 1e9)), daemon=True).start()
 
-    def _note(self, use: Use) -> None:
+    def _record_size(self, use: Use) -> None:
         # If the size at the start cannot be recorded, the whole folder counts as growth.
         with suppress(DiskError, LockHeld, OSError):
             durable_files.write_file(
@@ -131,28 +131,28 @@ class DiskOveruse:
             return None
         try:
             self.next_look = clock.monotonic() + SECONDS
-            return self._look()
+            return self._check_disk()
         except LockHeld:
             return None
         finally:
             self.lock.release()
 
-    def judge(self) -> Outcome | None:
+    def check_now(self) -> Outcome | None:
         """Check the disk now, because a write has failed; returns as `__call__` does. A decision to end the task stays
         as it is.
 
-        `judge` waits up to PATIENCE while another task measures the folders or removes its files. `judge` is called
-        before a task pauses because of a full disk: a paused task would keep all its files, and no other task could end
-        it."""
+        `check_now` waits up to PATIENCE while another task measures the folders or removes its files. `check_now` is
+        called before a task pauses because of a full disk: a paused task would keep all its files, and no other task
+        could end it."""
         until = clock.monotonic() + PATIENCE
         with self.lock:
             while clock.monotonic() < until:
                 with suppress(LockHeld):
-                    return self._look()
+                    return self._check_disk()
                 clock.sleep(TICK)
         return None
 
-    def _look(self) -> Outcome | None:
+    def _check_disk(self) -> Outcome | None:
         """The outcome that ends this task because of a full disk; None if the disk has enough space, or if this task is
         not the one that should end.
 
@@ -168,7 +168,7 @@ class DiskOveruse:
             held = durable_files.lock(self.settings.base_dir / LOCK)
         except DiskError:  # the disk has no space even for the lock file
             pass
-        self.outcome = self._judge("files" if files else "size", files or size)
+        self.outcome = self._decide("files" if files else "size", files or size)
         if self.outcome is not None:
             self.held = held
         else:
@@ -177,7 +177,7 @@ class DiskOveruse:
                 durable_files.unlock(held)
         return self.outcome
 
-    def _judge(self, by: str, lack: int) -> Outcome | None:
+    def _decide(self, by: str, lack: int) -> Outcome | None:
         grown = [growth_of(folder) for folder in self._running()]
         most = max(grown, key=lambda one: (getattr(one, by), one.uuid))
         if most.uuid != self.folder.name or sum(map(attrgetter(by), grown)) < lack:
@@ -191,14 +191,14 @@ class DiskOveruse:
         said = f"the disk of {self.settings.base_dir} was full, and {grew}. {advice}"
         return Outcome(End.LIMIT, code=CODE, summary=said)
 
-    def free(self, *, whole: bool = False) -> list[str]:
+    def free_space(self, *, whole: bool = False) -> list[str]:
         """Remove the home folder of the commands, and files that commands left in the work tree, until the disk has
         enough free space.
 
-        `free` removes the largest or newest files first, and returns sentences about the removed files. After the
-        removal `free` releases the lock, and the other tasks check the disk again. If this task was not chosen to end
-        because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if the disk is
-        still full, all files that commands left are removed."""
+        `free_space` removes the largest or newest files first, and returns sentences about the removed files. After the
+        removal `free_space` releases the lock, and the other tasks check the disk again. If this task was not chosen to
+        end because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if the disk
+        is still full, all files that commands left are removed."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:
@@ -214,7 +214,7 @@ class DiskOveruse:
         try:
             return work()
         except DiskError:
-            if (outcome := self.judge()) is None:
+            if (outcome := self.check_now()) is None:
                 raise
             return outcome
 
@@ -228,7 +228,7 @@ class DiskOveruse:
         try:
             return call()
         except DiskError:
-            removed = self.free(whole=True)
+            removed = self.free_space(whole=True)
             if not removed:
                 raise
             reports.extend(removed)

@@ -53,8 +53,8 @@ class FinalState:
         found = receipt_in(folder, NAME)
         if not found:
             return None
-        replies = tuple(Reply.of(one) for one in found.get("replies") or ())
-        values = {"status": Status(found["status"]), "outcome": Outcome.of(found["outcome"]), "replies": replies}
+        replies = tuple(Reply.from_dict(one) for one in found.get("replies") or ())
+        values = {"status": Status(found["status"]), "outcome": Outcome.from_dict(found["outcome"]), "replies": replies}
         return cls(**found | values)
 
     @classmethod

@@ -120,7 +120,7 @@ def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
         return None
     why = outcome.summary if outcome.end is not End.ANSWERED else "it answered in words alone"
     run.reports.append(f"the model was asked to put right what was found, and did not: {why}")
-    return Outcome.of(kept["outcome"])
+    return Outcome.from_dict(kept["outcome"])
 
 
 def parts_within(

@@ -47,22 +47,22 @@ class FolderQuota:
         if not self.lock.acquire(blocking=False):
             return None
         try:
-            return self._look()
+            return self._measure_slice()
         finally:
             self.lock.release()
 
-    def _look(self) -> Outcome | None:
+    def _measure_slice(self) -> Outcome | None:
         if self.looking is None:
             self.looking = filetree.measuring(self.folder)
         started = now = clock.monotonic()
         for use in self.looking:
             now = clock.monotonic()
-            if (outcome := self._over(use)) is not None:
-                self._end()
+            if (outcome := self._check_use(use)) is not None:
+                self._close_measuring()
                 self.next_look = now  # the folder stays too large until something is removed
                 return outcome
             if use.whole:
-                self._end()
+                self._close_measuring()
                 self.next_look = now + max(SECONDS, SHARE * (now - started))
                 return None
             if now - started >= SLICE:
@@ -73,14 +73,14 @@ class FolderQuota:
     def close(self) -> None:
         """Close the descriptors of the folder."""
         with self.lock:
-            self._end()
+            self._close_measuring()
 
-    def _end(self) -> None:
+    def _close_measuring(self) -> None:
         if self.looking is not None:
             self.looking.close()
             self.looking = None
 
-    def _over(self, use: Use) -> Outcome | None:
+    def _check_use(self, use: Use) -> Outcome | None:
         if self.limit is not None and use.size > self.limit:
             return _too_much("folder_size", size_text(self.limit), f"{use.size / (1 << 20):,.0f} MiB", use)
         if self.files is not None and use.files > self.files:

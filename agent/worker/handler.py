@@ -154,7 +154,7 @@ class TaskHandler:
         If finished work is not ready for review, the task may stay open and send the work back to the model.
         """
         run.finish_work(outcome)
-        run.reports.extend(run.disk_overuse.free())
+        run.reports.extend(run.disk_overuse.free_space())
         run.replica.save(END_SECONDS)
         if outcome.end in (End.DRAINED, End.PAUSED, End.ASKED):
             return self._wait(run, outcome)

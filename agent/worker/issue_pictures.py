@@ -14,7 +14,7 @@ from agent import durable_files
 from agent.errors import ForgeError, PictureRefused
 from agent.security.picture_links import links
 from agent.security.pictures import LEAST_EDGE, prepare, tokens_of
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,18 +58,18 @@ class IssuePictures:
         room = self.window // SHARE
         for number, (address, words) in enumerate(wanted[:MOST_TRIED], 1):
             try:
-                taken.append(self._take(address, min(room, self.window // SHARE // 2), len(taken)))
+                taken.append(self._save_picture(address, min(room, self.window // SHARE // 2), len(taken)))
                 room -= taken[-1]["tokens"]
             except (PictureRefused, ForgeError) as error:
                 unseen.append(f"picture {number} of {len(wanted)}: {error}")
-                name = plain(words.strip() or address.rsplit("/", 1)[-1])[:80]
+                name = strip_terminal_controls(words.strip() or address.rsplit("/", 1)[-1])[:80]
                 add_note(self.context_dir, f"the picture {name!r} was not seen by the model: {error}")
         if more := len(wanted[MOST_TRIED:]):
             unseen.append(f"{more} more: at most {MOST_TRIED} of one message are looked at")
             add_note(self.context_dir, f"{more} pictures were not seen by the model: a message had {len(wanted)}")
         return taken, describe(taken, unseen)
 
-    def _take(self, address: str, tokens: int, before: int) -> Json:
+    def _save_picture(self, address: str, tokens: int, before: int) -> Json:
         if before == MOST:
             raise PictureRefused(f"more than {MOST} pictures in one message")
         if not self.takes_any:

@@ -49,7 +49,7 @@ class Replies:
         if there is None:
             return (
                 *self.replies,
-                Reply.to(asked, run.fit_comment(headed(run.publish_filter, asked, final)), settled=False),
+                Reply.for_comment(asked, run.fit_comment(headed(run.publish_filter, asked, final)), settled=False),
             ), True
         both = replace(there, text=run.fit_comment(Public(f"{there.text.rstrip()}\n\n{final}")))
         return tuple(both if one is there else one for one in self.replies), True
@@ -71,10 +71,10 @@ def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: 
         if comment is None or comment.id in found:
             lost.append(one.text)
             continue
-        found[comment.id] = Reply.to(comment, _text(run, comment, one.text), settled=one.settled and completed)
+        found[comment.id] = Reply.for_comment(comment, _text(run, comment, one.text), settled=one.settled and completed)
     answered = asked is not None and not changed and completed and outcome.end in (End.FINISHED, End.ANSWERED)
     if answered and asked is not None and asked.id not in found and outcome.summary:
-        found[asked.id] = Reply.to(asked, _text(run, asked, outcome.summary), settled=False)
+        found[asked.id] = Reply.for_comment(asked, _text(run, asked, outcome.summary), settled=False)
     answered = answered and asked is not None and asked.id in found and not lost and not run.facts()["reports"]
     return Replies(tuple(found.values()), asked, answered, tuple(lost))
 

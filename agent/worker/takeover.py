@@ -54,7 +54,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
     if claim.attempt > 1 and not here and _was_begun(wiring, claim):
         with Lease(wiring.ledger, claim.uuid, claim.attempt, wiring.events):
             try:
-                _look(wiring, claim, folder, address)
+                _fetch_or_wait(wiring, claim, folder, address)
             except Exception as error:
                 wiring.events.emit(
                     "replica_away", uuid=claim.uuid, error=str(error) or type(error).__name__, seconds=60
@@ -70,7 +70,7 @@ def _was_begun(wiring: Wiring, claim: Claim) -> bool:
     return row is not None and row.llm_call_count > 0
 
 
-def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
+def _fetch_or_wait(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
     try:
         _fetch_newest(wiring, claim, folder, RemoteFolder(address))
     except (ReplicaAway, ConfigError) as error:

@@ -54,7 +54,7 @@ def pending_publication(effects: EffectStore) -> PendingPublication | None:
     kept = effects.receipt(MARK)
     if not kept:
         return None
-    return PendingPublication(Outcome.of(kept), clock.parse(kept["since"]))
+    return PendingPublication(Outcome.from_dict(kept), clock.parse(kept["since"]))
 
 
 def mark_asked(effects: EffectStore) -> None:

@@ -150,7 +150,7 @@ def make(place: Path) -> dict[str, Any]:
         "local: {tracker: tracker, repos: {default: repo}}\nsandbox: {kind: none}\n"
     )
     settings = load(place / "config.yaml", environ={})
-    with closing(LedgerKind.of(settings).open()) as ledger, ledger.db.transaction():
+    with closing(LedgerKind.from_settings(settings).open()) as ledger, ledger.db.transaction():
         for number in range(TASKS):
             day = f"2026-11-{number % 28 + 1:02}T{number % 24:02}:00:00.000000Z"
             uuid = UUID if number == 0 else f"{number:08x}-0000-4000-8000-000000000000"

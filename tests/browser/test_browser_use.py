@@ -233,7 +233,7 @@ LINE = '{"seq":%d,"role":"%s","content":"Message %d.","timestamp":"2026-01-31T09
 def large_home(tmp_path_factory):
     made = Home(tmp_path_factory.mktemp("large"))
     made.task(OPEN, 1, title="A long task").close()
-    with closing(LedgerKind.of(made.settings).open()) as ledger:
+    with closing(LedgerKind.from_settings(made.settings).open()) as ledger:
         ledger.db.execute(ROWS, count=TASKS)
     messages = made.settings.base_dir / "running" / OPEN / "messages.jsonl"
     roles = ("assistant", "user")

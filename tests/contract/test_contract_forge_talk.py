@@ -121,8 +121,10 @@ def test_an_answer_whose_own_answer_is_lost_is_posted_once(place):
     key, pull, comments = asked_of(place)
     for number, comment in comments.items():
         place.server.fault("POST", r"(comments|notes|replies)$", status=502, after=True)
-        post_replies(place.forge, key, UUID, [Reply.to(comment, Public("So."), settled=False)], Events(), None)
-        post_replies(place.again(), key, UUID, [Reply.to(comment, Public("So."), settled=False)], Events(), None)
+        post_replies(place.forge, key, UUID, [Reply.for_comment(comment, Public("So."), settled=False)], Events(), None)
+        post_replies(
+            place.again(), key, UUID, [Reply.for_comment(comment, Public("So."), settled=False)], Events(), None
+        )
         mark = f"reply-{number} -->"
         assert sum(mark in body for _, body in place.said_at(pull, number)) == 1
 
@@ -151,7 +153,7 @@ def test_a_refused_answer_is_posted_on_the_issue(place):
     events = Events()
     events.on(lambda name, fields: seen.append(name))
     place.server.fault("POST", rf"(merge_requests|issues)/{pull.id}/.*(comments|notes)$", status=403, body="{}")
-    post_replies(place.forge, key, UUID, [Reply.to(comment, Public("So."), settled=False)], events, None)
+    post_replies(place.forge, key, UUID, [Reply.for_comment(comment, Public("So."), settled=False)], events, None)
     ((_, body),) = place.comments(key)
     assert body.startswith("So.")
     assert seen == ["effect_failed", "effect_done"]
@@ -159,7 +161,7 @@ def test_a_refused_answer_is_posted_on_the_issue(place):
 
 def test_the_thread_of_what_is_done_is_resolved_where_the_host_has_that(place):
     key, pull, comments = asked_of(place)
-    replies = [Reply.to(one, Public("Done."), settled=True) for one in comments.values()]
+    replies = [Reply.for_comment(one, Public("Done."), settled=True) for one in comments.values()]
     post_replies(place.forge, key, UUID, replies, Events(), None)
     if place.forge.source == "gitlab":
         notes = place.project["merge_requests"][int(pull.id)]["notes"]

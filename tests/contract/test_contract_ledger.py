@@ -1238,7 +1238,7 @@ def test_what_was_put_is_there_when_it_is_looked_at_checked_and_copied(kind, nam
     fit, found, advice = kind.check()
     assert (fit, advice) == (True, "")
     assert "3" in found
-    with closing(kind.look()) as database:
+    with closing(kind.open_for_reading()) as database:
         rows = database.run("ledger_open_instances")
         assert (
             {(row["task_source"], row["instance"]): row["count"] for row in rows} == open_rows == {("local", "/t"): 3}
@@ -1267,5 +1267,5 @@ def test_a_task_keeps_its_row_in_it_without_being_given_a_connection(name, base_
     uuid = str(uuid4())
     with TaskContextManager(key(1), uuid, settings) as context:
         assert context.row["status"] == "running"
-    with closing(LedgerKind.of(settings).open()) as ledger:
+    with closing(LedgerKind.from_settings(settings).open()) as ledger:
         assert ledger.get(uuid).key == key(1)

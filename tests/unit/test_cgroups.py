@@ -16,7 +16,7 @@ ESCAPE = """
 import os, sys, time
 from pathlib import Path
 from agent import cgroups
-from agent.cgroups import GroupPlaces, Parent
+from agent.cgroups import CgroupParent, GroupPlaces
 places = eval(sys.argv[1], {"PosixPath": Path, **vars(cgroups)})
 print(cgroups.join(sys.argv[2], places, int(sys.argv[3]) or None), flush=True)
 for number in (1, 2):
@@ -31,7 +31,7 @@ EAT = """
 import subprocess, sys
 from pathlib import Path
 from agent import cgroups
-from agent.cgroups import GroupPlaces, Parent
+from agent.cgroups import CgroupParent, GroupPlaces
 places = eval(sys.argv[1], {"PosixPath": Path, **vars(cgroups)})
 print(cgroups.join(sys.argv[2], places, int(sys.argv[3])), cgroups.ran_over(sys.argv[2], places))
 eat = "open('/proc/self/oom_score_adj', 'w').write('1000'); x = bytearray(b'1' * (400 << 20))"

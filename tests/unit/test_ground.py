@@ -41,21 +41,21 @@ def test_what_is_not_known_is_answered_with_what_is(name, said, tmp_path):
 
 
 def test_a_task_key_reads_the_seeds_mapping_and_names_what_is_missing():
-    key = TaskKey.of(
+    key = TaskKey.from_mapping(
         {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue", "task_id": 27, "uuid": "u"}
     )
     assert key.to_dict()["task_id"] == "27"
     assert key.instance == ""
-    assert TaskKey.of(key) is key
-    assert TaskKey.of(key.to_dict()) == key
+    assert TaskKey.from_mapping(key) is key
+    assert TaskKey.from_mapping(key.to_dict()) == key
     assert str(key) == "github:o/r#27"
     with pytest.raises(ValueError, match="task key lacks owner, task_id"):
-        TaskKey.of({"task_source": "github", "repo": "r", "task_type": "issue", "owner": ""})
+        TaskKey.from_mapping({"task_source": "github", "repo": "r", "task_type": "issue", "owner": ""})
 
 
 def test_usage_survives_its_record():
-    assert Usage.of(Usage(5, 3, 2).to_dict()) == Usage(5, 3, 2)
-    assert Usage.of({"prompt_tokens": None}) == Usage()
+    assert Usage.from_dict(Usage(5, 3, 2).to_dict()) == Usage(5, 3, 2)
+    assert Usage.from_dict({"prompt_tokens": None}) == Usage()
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():

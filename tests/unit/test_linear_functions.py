@@ -87,7 +87,7 @@ PUBLISH = PublishFilter(REDACT, instance="example.org", places=[("/root/base", "
 FUNCTIONS = {
     "clean": sanitise.clean,
     "output": sanitise.output,
-    "terminal": terminal.plain,
+    "terminal": terminal.strip_terminal_controls,
     "hidden characters": hidden_diff_lines.show_hidden,
     "lookalikes": lookalikes.mark_lookalikes,
     "tokens by shape": lambda text: token_masking.mask_tokens(text, Counter()),
@@ -99,7 +99,7 @@ FUNCTIONS = {
     "no command": lambda text: commands.command_in(Comment("1", "bob", text), ["makimono"]),
     "no mention": lambda text: commands.mentions(Comment("1", "bob", text), ["makimono"]),
     "markers": markers.without_markers,
-    "gitlab": outgoing_text.plain,
+    "gitlab": outgoing_text.escape_quick_actions,
     "gitlab, cut": lambda text: outgoing_text.truncate(text, 5000),
     "failures": lambda text: failure_excerpt.FailureLines([text]),
     "a failing test": output_lines.names_test,

@@ -17,7 +17,7 @@ from agent.context import message_records
 from agent.errors import GitError, WorkError
 from agent.extraction import fact_check
 from agent.extraction.suspicion import suspicion
-from agent.forge.gitlab.outgoing_text import plain
+from agent.forge.gitlab.outgoing_text import escape_quick_actions
 from agent.llm import error_body, stream_accumulator
 from agent.memory import events
 from agent.security import author_text, fence
@@ -74,8 +74,10 @@ BOUNDED = {
     "agent.work.git_filters": Bound(git_filters.LARGEST, 1, "`os.read(…, LARGEST)` in agent/work/git_filters.py"),
     "agent.security.fence._UNSAFE": Bound(fence.LABEL, 1, "`_label` in agent/security/fence.py"),
     "agent.tools.encodings._": Bound(encodings._LOOKED_AT, 1, "`[:_LOOKED_AT]` in agent/tools/encodings.py"),
-    "agent.window.shell_parser._OPERATOR": Bound(shell_parser.LONGEST, 1, "`command[at:LONGEST]`, `_plain`"),
-    "agent.window.shell_parser._PIECE": Bound(shell_parser.LONGEST, 1, "`search(command, at, LONGEST)`, `_plain`"),
+    "agent.window.shell_parser._OPERATOR": Bound(shell_parser.LONGEST, 1, "`command[at:LONGEST]`, `_to_shlex_form`"),
+    "agent.window.shell_parser._PIECE": Bound(
+        shell_parser.LONGEST, 1, "`search(command, at, LONGEST)`, `_to_shlex_form`"
+    ),
     "agent.work.check_outline.FAILING": Bound(check_outline.LONGEST, None, "a line, `outline`"),
     "agent.work.setup_outage": Bound(2000, 33, "lines of the last 64 KiB, `_says` in agent/work/setup_outage.py"),
     "agent.window.command_kinds": Bound(shell_parser.LONGEST, 1, "words of `command[at:LONGEST]`, as above"),
@@ -222,7 +224,7 @@ def test_no_reason_is_left_of_a_pattern_that_is_gone(table):
 @pytest.mark.parametrize("opening", ["<a>\n\n", "```\n\n", ">>>\n\n", "/close\n<a>\n\n"])
 def test_what_gitlab_is_given_is_read_in_linear_time(opening):
     with at_most(GENEROUS * PER_MEGABYTE):
-        plain(f"/close\n{opening * (MEGABYTE // 4 // len(opening))}")
+        escape_quick_actions(f"/close\n{opening * (MEGABYTE // 4 // len(opening))}")
 
 
 def test_a_pattern_that_is_not_linear_is_found_by_its_own_worst_input():

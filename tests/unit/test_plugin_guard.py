@@ -185,7 +185,7 @@ def test_files_and_folders_that_others_may_write_are_refused(place, guard, name)
     for call in (lambda: guard.load("layer", "packed.thing:Thing"), lambda: guard.pin(["packed.thing:Thing"])):
         with pytest.raises(PlugInRefused, match="every user may write it"):
             call()
-    assert guard.look(["packed.thing:Thing"])[0].state == "refused"
+    assert guard.compare_with_pins(["packed.thing:Thing"])[0].state == "refused"
     assert RAN == []
 
 
@@ -233,7 +233,7 @@ def test_a_pin_of_one_leaves_those_of_the_others(place, guard):
     module(place, "file_a.py", THING, word="second")
     module(place, "file_b.py", THING, word="second")
     guard.pin(["file_a:Thing"], others=["file_a:Thing", "file_b:Thing"])
-    assert [one.state for one in guard.look(["file_a:Thing", "file_b:Thing", "file_c:Thing"])] == [
+    assert [one.state for one in guard.compare_with_pins(["file_a:Thing", "file_b:Thing", "file_c:Thing"])] == [
         "pinned",
         "changed",
         "not pinned",

@@ -74,7 +74,7 @@ TEAM = {"permission?": str, "units_map?": dict}
 _REPO = "/repos/[^/]+/[^/]+"
 _NUMBER = "/[0-9]+"
 
-SHAPES = Shapes.of(
+SHAPES = Shapes.from_rows(
     ("GET", "/user", USER),
     ("GET", "/version", {"version": str}),
     ("GET", "/user/repos", [PROJECT]),

@@ -36,7 +36,7 @@ class ForgejoTaskGetter(EventTaskGetter):
     forge: ForgejoAdapter
     login = staticmethod(login)
 
-    def _look(self) -> dict[Any, Task]:
+    def _find_tasks(self) -> dict[Any, Task]:
         found: dict[tuple[str, int], Task] = {}
         with self.forge.wire.hurried(RESERVE):
             served = self._served()

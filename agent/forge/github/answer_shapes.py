@@ -106,7 +106,7 @@ GRAPH = {
 _REPO = r"/(?:repos/[^/]+/[^/]+|repositories/[0-9]+)"
 _NUMBER = "/[0-9]+"
 
-SHAPES = Shapes.of(
+SHAPES = Shapes.from_rows(
     ("GET", "/user", {"login": str}),
     ("GET", "/users/[^/]+", {"login": str}),
     ("GET", "/rate_limit", ANY),

@@ -33,7 +33,7 @@ class GitHubTaskGetter(EventTaskGetter):
     forge: GitHubAdapter
     login = staticmethod(login)
 
-    def _look(self) -> dict[Any, Task]:
+    def _find_tasks(self) -> dict[Any, Task]:
         found: dict[tuple[str, int], Task] = {}
         with self.forge.wire.hurried(RESERVE):
             for owner, repo, item in self._candidates():

@@ -80,7 +80,7 @@ EVENT = {"action?": str, "label?": {"name?": str}, "user?": USER, "created_at": 
 _NUMBER = "/[0-9]+"
 _ONE = f"/projects{_NUMBER}"
 
-SHAPES = Shapes.of(
+SHAPES = Shapes.from_rows(
     ("GET", "/version", ANY),
     ("GET", "/user", {"id": int, "username": str}),
     ("GET", f"/users{_NUMBER}", {"bot?": ANY}),

@@ -293,7 +293,7 @@ class GitLabForge:
 
     def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
         with self.wire.limiter.exclusive():
-            return self.items.take(key, again=again)
+            return self.items.mark_taken(key, again=again)
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():
@@ -444,7 +444,7 @@ class GitLabForge:
     def shows_whole(self, text: str) -> bool:
         """Implements `ForgeReports.shows_whole`: GitLab does not show a text unchanged if it contains lines that GitLab
         might execute as quick actions."""
-        return outgoing_text.plain(text) == text
+        return outgoing_text.escape_quick_actions(text) == text
 
     def branch_page(self, url: str, branch: str) -> str:
         """Implements `ForgeReports.branch_page`."""

@@ -31,13 +31,13 @@ _OPENING = re.compile(r"^(?:```|<[^>\n]*+>$|>>>$)", re.MULTILINE)
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
 
 
-def plain(text: str) -> str:
+def escape_quick_actions(text: str) -> str:
     """`text` in which quick actions are escaped, and unpaired surrogates and NUL are replaced.
 
     A quick action gets a backslash before its slash. A block of code stays unchanged, so that a patch in the block can
     be applied, if both Markdown and GitLab's parser of quick actions treat the block as code; if only one of them
     treats it as code, quick actions in the block get the backslash too. GitLab removes carriage returns before it
-    searches for quick actions, so `plain` first replaces carriage returns by line feeds.
+    searches for quick actions, so `escape_quick_actions` first replaces carriage returns by line feeds.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -54,16 +54,16 @@ def plain(text: str) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """`text` after the escapes of `plain`, cut to at most `limit` characters; a text that was cut still contains its
-    hidden marker."""
-    text = plain(text)
+    """`text` after the escapes of `escape_quick_actions`, cut to at most `limit` characters; a text that was cut still
+    contains its hidden marker."""
+    text = escape_quick_actions(text)
     if len(text) <= limit:
         return text
     mark = hidden_in(text)
     tail = f"{CUT}\n\n{hide(mark)}" if mark else CUT
     # the cut may turn `/close/x` into the quick action `/close`; one character is left for a backslash
     head = text[: limit - len(tail) - 1]
-    return plain(head) + tail
+    return escape_quick_actions(head) + tail
 
 
 def draft_title(text: str, *, draft: bool) -> str:

@@ -86,7 +86,7 @@ class TaskItems:
         if body := {name: value for name, value in change.items() if value}:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
 
-    def take(self, key: TaskKey, *, again: bool) -> bool:
+    def mark_taken(self, key: TaskKey, *, again: bool) -> bool:
         """Set the processing label if the issue waits for work; returns whether the label was set. `again`: somebody
         asks for a new task on an issue whose last task has ended."""
         _, item = self.get(key)

@@ -38,14 +38,14 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     forge: GitLabAdapter
 
-    def _all(self) -> list[Task]:
-        found = super()._all()
+    def _list_tasks(self) -> list[Task]:
+        found = super()._list_tasks()
         problems = self.forge.listed.take_problems()
         self.failed = self.failed or next((one for one in problems if isinstance(one, ForgeUnreachable)), None)
         self.problems = (*(one for one in problems if isinstance(one, IssueUnreadable)), *self.problems)
         return found
 
-    def _look(self) -> dict[Any, Task]:
+    def _find_tasks(self) -> dict[Any, Task]:
         served = self.forge.listed.served() if self.forge.projects else MemberProjects(self.forge).projects()
         projects = {project.id: (names, project) for names, project in served}
         found: dict[tuple[str, str, int], Task] = {}
@@ -115,7 +115,9 @@ class GitLabTaskGetter(BaseTaskGetter):
             labelled = not places.is_assigned(item)
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
-            self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
+            self._report_problem(
+                IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where
+            )
             return None
         owner, _, repo = names.rpartition("/")
         key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
@@ -141,7 +143,7 @@ class GitLabTaskGetter(BaseTaskGetter):
                 why = (
                     "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
                 )
-            self._tell(
+            self._report_problem(
                 IssueUnreadable(
                     f"{where}: asked for by {username(user) or 'nobody'}, whose word does not count here ({why}); "
                     f"somebody with Developer access has to {how_to_ask(self.forge.section.start)}"

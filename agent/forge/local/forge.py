@@ -393,12 +393,12 @@ class LocalTaskGetter:
         self.failed: ForgeUnreachable | None = None
 
     def get_task_list(self) -> list[Task]:
-        return self._look((self.forge.labels.queued,))
+        return self._find_tasks((self.forge.labels.queued,))
 
     def get_left_list(self) -> list[Task]:
-        return self._look(self.forge.labels.in_use())
+        return self._find_tasks(self.forge.labels.in_use())
 
-    def _look(self, labels: Collection[str]) -> list[Task]:
+    def _find_tasks(self, labels: Collection[str]) -> list[Task]:
         numbers, odd = self.forge.files.numbers("issues")
         problems = [
             IssueUnreadable(f"{self.forge.files.root / name}: write the number without leading zeros") for name in odd

@@ -108,7 +108,7 @@ class FrontMatter:
         text = self.text
         node = self.nodes.get(key)
         if not isinstance(node, yaml.SequenceNode):
-            text = self._put(key, f"[{_scalar(add or '', '[{}]')}]")
+            text = self._text_with_value(key, f"[{_scalar(add or '', '[{}]')}]")
         else:
             text = _edit_list(text, self.start, node, old, new, gone)
         return self._verified(text, key, wanted)
@@ -120,9 +120,9 @@ class FrontMatter:
         node = self.nodes.get(key)
         plain = node is None or node.tag not in (_TEXT, _NULL)
         rendered = value if plain and re.fullmatch(r"true|false|[0-9]+", value) else _scalar(value, "k: {}", node)
-        return self._verified(self._put(key, rendered), key, (value,))
+        return self._verified(self._text_with_value(key, rendered), key, (value,))
 
-    def _put(self, key: str, rendered: str) -> str:
+    def _text_with_value(self, key: str, rendered: str) -> str:
         node = self.nodes.get(key)
         if node is None:
             newline = "\r\n" if self.text[: self.start].endswith("\r\n") else "\n"

@@ -35,7 +35,7 @@ class _Way:
     def wants(self) -> bool:
         return not self.ended and len(self.buffer) < CHUNK and self.left != 0
 
-    def take(self) -> int:
+    def read_source(self) -> int:
         """Read the available bytes from the source; returns their number."""
         try:
             chunk = self.source.recv(CHUNK if self.left is None else min(CHUNK, self.left))
@@ -47,7 +47,7 @@ class _Way:
             self.left -= len(chunk)
         return len(chunk)
 
-    def give(self) -> int:
+    def write_target(self) -> int:
         """Send buffered bytes to the target and count the sent bytes at once; returns the number of sent bytes.
 
         After the last byte of the source, the end of the stream is passed on to the target.
@@ -105,9 +105,9 @@ def relay(
             if event & (select.POLLERR | select.POLLNVAL):
                 return
             if way.wants() and (event or held):
-                moved += way.take()
-        moved += out.give()
-        moved += back.give()
+                moved += way.read_source()
+        moved += out.write_target()
+        moved += back.write_target()
         if moved:
             last = time.monotonic()
 

@@ -72,7 +72,7 @@ def read(head: bytes, rest: bytes) -> Request:
     if method == b"CONNECT":
         host, port = _authority(target)
         return Request(host, port, "https", rest)
-    return _plain(method, target, fields, rest)
+    return _parse_http_request(method, target, fields, rest)
 
 
 def _authority(text: str) -> tuple[str, int]:
@@ -85,7 +85,7 @@ def _authority(text: str) -> tuple[str, int]:
         raise RequestUnreadable("the request names a host that there cannot be") from None
 
 
-def _plain(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Request:
+def _parse_http_request(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Request:
     scheme, separator, address = target.partition("://")
     if scheme.lower() != "http" or not separator:
         raise RequestUnreadable("the request must name an address http://...; use CONNECT for https")

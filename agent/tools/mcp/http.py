@@ -50,7 +50,7 @@ def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: M
         )
     except (ImportError, ValueError) as error:
         assert proxy is not None
-        raise ConfigError(f"{proxy.words} cannot be used for MCP servers: {error}; {proxy.advice}") from error
+        raise ConfigError(f"{proxy.description} cannot be used for MCP servers: {error}; {proxy.advice}") from error
     return httpx2.AsyncClient(
         transport=_Bounded(inner, traffic),
         headers={**headers, "accept-encoding": "identity"},

@@ -45,12 +45,12 @@ class ServerPrograms:
             configured_commands.check(self.settings, configured_commands.server_command(name))
             # a sandbox of a plug-in may have programs of its own
             checks = traits_of(self.sandbox).has_host_programs
-            self._found[name] = self._checked(name, server) if checks else _plain(server)
+            self._found[name] = self._checked(name, server) if checks else _command_line(server)
         return self._found[name]
 
     def _checked(self, name: str, server: McpServer) -> tuple[str, ...]:
         key = configured_commands.server_command(name)
-        program, *args = _plain(server)
+        program, *args = _command_line(server)
         path = self._path(program, server)
         if path is not None:
             self._refuse_writable(key, program, path)
@@ -86,6 +86,6 @@ class ServerPrograms:
             )
 
 
-def _plain(server: McpServer) -> tuple[str, ...]:
+def _command_line(server: McpServer) -> tuple[str, ...]:
     assert server.command is not None
     return (server.command, *server.args)

@@ -122,7 +122,7 @@ def test_what_may_be_gone_on_from_keeps_its_row_and_its_last_words(place):
     assert removed.until == clock.stamp(stays)
     assert sorted(path.name for path in folder.iterdir()) == ["effects.jsonl", "end.json", "metadata.json"]
     assert cleanup(here.settings, here.ledger) == []
-    assert parent_of(here.settings, here.ledger, TaskKey.of(here.key(1))) == UUID % 1
+    assert parent_of(here.settings, here.ledger, TaskKey.from_mapping(here.key(1))) == UUID % 1
     assert read_parent(here.settings, here.ledger, here.forge, UUID % 1).summary == words
     with clock.use(clock.FakeClock(clock.now() + timedelta(days=51))):
         (removed,) = cleanup(here.settings, here.ledger)

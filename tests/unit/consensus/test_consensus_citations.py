@@ -63,7 +63,7 @@ def test_findings_without_a_place_are_struck_and_counted():
         Finding("tests/test_calc.py::test_total", 0, "It fails."),
     ]
     vote = VotePayload(Vote.DENY, "See the findings.", (), tuple(findings))
-    checked = check_citations(vote, Citable.of(DIFF, ["tests/test_calc.py::test_total"]))
+    checked = check_citations(vote, Citable.from_diff(DIFF, ["tests/test_calc.py::test_total"]))
     assert checked.struck == 2
     assert checked.vote.findings == (findings[0], Finding("calc.py", 2, "It sums."), findings[4])
     assert checked.cited == {("calc.py", 3), ("calc.py", 2), ("tests/test_calc.py::test_total", 0)}
@@ -134,13 +134,15 @@ rename to a/new
 )
 def test_a_strange_name_and_a_file_without_lines_take_no_veto_away(file, line, shown):
     vote = VotePayload(Vote.DENY, "It harms.", (), (Finding(file, line, "It harms."),))
-    assert [one.file for one in check_citations(vote, Citable.of(STRANGE)).vote.findings] == ([shown] if shown else [])
+    assert [one.file for one in check_citations(vote, Citable.from_diff(STRANGE)).vote.findings] == (
+        [shown] if shown else []
+    )
 
 
 def test_other_names_of_a_place_are_no_new_evidence():
     cited = [
         check_citations(VotePayload(vote, "So.", (), tuple(Finding(*one, "It fails.") for one in places)), citable)
-        for citable in [Citable.of(STRANGE, ["t.py::test_x"])]
+        for citable in [Citable.from_diff(STRANGE, ["t.py::test_x"])]
         for vote, places in [
             (Vote.DENY, [("zw\u200b.py", 1), ("t.py::test_x", 0)]),
             (Vote.APPROVE, [("./zw\\u200b.py", 1), ("t.py::test_x", 10**30)]),
@@ -154,4 +156,4 @@ def test_other_names_of_a_place_are_no_new_evidence():
     st.lists(st.sampled_from([*STRANGE.split("\n"), "\\ No newline", "-x", " \u2028x", "\ud7a4", "+\r"])).map("\n".join)
 )
 def test_what_reviewers_see_of_a_diff_has_the_same_places(diff):
-    Citable.of(diff)
+    Citable.from_diff(diff)

@@ -40,7 +40,7 @@ def alive():
 
 
 def reason(here, uuid):
-    return TaskReasons(here.settings, here.ledger, here.wiring.owner).of(here.ledger.get(uuid))
+    return TaskReasons(here.settings, here.ledger, here.wiring.owner).find_reason(here.ledger.get(uuid))
 
 
 def put_off(here, uuid, code, why):
@@ -152,7 +152,7 @@ def test_a_task_that_was_put_off_says_what_it_waits_for_and_until_when(place, ti
 def test_a_paused_task_says_who_or_what_resumes_it(place, outcome, message, code, words):
     here = place()
     row = replace(here.ledger.get(here.row(1)), status=Status.PAUSED, outcome=outcome, error_message=message)
-    found = TaskReasons(here.settings, here.ledger, here.wiring.owner).of(row)
+    found = TaskReasons(here.settings, here.ledger, here.wiring.owner).find_reason(row)
     assert (found.code, found.text) == (code, words)
 
 
@@ -177,7 +177,7 @@ def test_a_hold_a_limit_and_a_full_disk_are_named_for_the_rows_they_hold(place, 
         update={"scheduling": here.settings.scheduling.model_copy(update={"min_free": 1 << 60})}
     )
     found = TaskReasons(full, here.ledger, here.wiring.owner)
-    assert found.of(here.ledger.get(uuid)).code == "disk"
+    assert found.find_reason(here.ledger.get(uuid)).code == "disk"
     assert any("`scheduling.min_free`" in note for note in found.notes())
 
 
@@ -192,7 +192,7 @@ def test_a_hold_is_looked_at_once_and_a_row_that_is_reserved_waits_for_no_limit(
     is_closed = start_holds.is_closed
     monkeypatch.setattr(start_holds, "is_closed", lambda *given: looks.append(given) or is_closed(*given))
     reasons = TaskReasons(here.settings, here.ledger, here.wiring.owner)
-    assert [reasons.of(row).code for row in rows] == ["hold", "hold"]
+    assert [reasons.find_reason(row).code for row in rows] == ["hold", "hold"]
     assert len(looks) == 1
     (here.settings.base_dir / start_holds.NAME).unlink()
     here.ledger.reserve(1, here.wiring.owner, seconds=60, at_once=here.settings.limits.at_once)

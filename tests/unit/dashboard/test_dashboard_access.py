@@ -40,7 +40,7 @@ def guarded(home):
 
 
 def row(home, uuid):
-    ledger = LedgerKind.of(home.settings).open()
+    ledger = LedgerKind.from_settings(home.settings).open()
     try:
         return ledger.get(uuid)
     finally:

@@ -41,7 +41,7 @@ def ledger_of(name, folder):
 
 
 def fill(settings):
-    ledger = LedgerKind.of(settings).open()
+    ledger = LedgerKind.from_settings(settings).open()
     key = {"task_source": "github", "instance": "github.com", "owner": "o", "repo": "r", "task_type": "issue"}
     for number in range(60):
         ledger.enqueue({**key, "task_id": str(number)}, title=f"100% of Task_{number}", user="alice")
@@ -55,25 +55,27 @@ def test_every_list_and_the_health_page_work_on_every_ledger(name, tmp_path):
         pages = Pages(settings, reader)
         for sort in SORTS:
             for order in ("asc", "desc"):
-                found = pages.tasks(TaskListQuery.of({"sort": sort, "order": order, "page": "2"}))
+                found = pages.tasks(TaskListQuery.from_parameters({"sort": sort, "order": order, "page": "2"}))
                 assert (found["problems"], len(found["tasks"]), found["total"]) == ([], 10, 60)
-        found = pages.tasks(TaskListQuery.of({"text": "100% of task_7", "repository": "o/r", "status": "queued"}))
+        found = pages.tasks(
+            TaskListQuery.from_parameters({"text": "100% of task_7", "repository": "o/r", "status": "queued"})
+        )
         assert [one["title"] for one in found["tasks"]] == ["100% of Task_7"]
         view = HealthPage(settings, reader).view()
         assert view["problems"] == []
         assert view["groups"][0]["count"] == 60
-        assert view["ledger"] == LedgerKind.of(settings).where
+        assert view["ledger"] == LedgerKind.from_settings(settings).where
         task = pages.task(found["tasks"][0]["uuid"], "timeline", {})
         assert task["task"]["title"] == "100% of Task_7"
         with reader.ledger() as ledger, pytest.raises(MakimonoError):
             ledger.enqueue(ledger.get(found["tasks"][0]["uuid"]).key.to_dict() | {"task_id": "999"})
         assert pages.tasks(TaskListQuery())["total"] == 60
         watcher = ChangeWatcher(settings, reader, None)
-        assert [watcher._look(set())[0] for _ in range(3)] == [False, False, False]
-        ledger = LedgerKind.of(settings).open()
+        assert [watcher._find_changes(set())[0] for _ in range(3)] == [False, False, False]
+        ledger = LedgerKind.from_settings(settings).open()
         ledger.request(found["tasks"][0]["uuid"], "pause")
         ledger.close()
-        assert [watcher._look(set())[0] for _ in range(2)] == [True, False]
+        assert [watcher._find_changes(set())[0] for _ in range(2)] == [True, False]
         watcher._drop()
         reader.close()
 

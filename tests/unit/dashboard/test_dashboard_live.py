@@ -45,7 +45,7 @@ def test_a_change_of_a_row_reaches_every_open_page(home, monkeypatch):
     monkeypatch.setattr(app, "LEAST_PAUSE", 0.05)
     with served(home.settings) as page, listening(page) as one, listening(page) as two:
         until(one, b": open"), until(two, b": open")
-        with closing(LedgerKind.of(home.settings).open()) as ledger:
+        with closing(LedgerKind.from_settings(home.settings).open()) as ledger:
             ledger.request(OPEN, "pause")
         assert until(one, b"event") == until(two, b"event") == b"event: changed\n"
 
@@ -90,7 +90,7 @@ sys.stdin.read()
 def test_a_locked_ledger_gives_a_page_with_the_reason_within_seconds(home):
     """A process of its own holds the lock, since SQLite's locks belong to a process."""
     path = home.settings.base_dir / "tasks.db"
-    with closing(LedgerKind.of(home.settings).open()) as ledger:
+    with closing(LedgerKind.from_settings(home.settings).open()) as ledger:
         ledger.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

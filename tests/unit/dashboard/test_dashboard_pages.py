@@ -198,7 +198,7 @@ def test_a_filter_that_is_not_allowed_is_refused_with_the_allowed_values(page):
 
 def test_a_long_list_has_pages_that_lead_to_each_other(tmp_path):
     home = Home(tmp_path / "h")
-    ledger = LedgerKind.of(home.settings).open()
+    ledger = LedgerKind.from_settings(home.settings).open()
     key = {"task_source": "local", "instance": "x", "owner": "o", "repo": "r", "task_type": "issue"}
     made = [ledger.enqueue({**key, "task_id": str(n)}, title=f"Task {n}") for n in range(120)]
     ledger.close()
@@ -312,7 +312,7 @@ def test_what_a_task_waits_for_is_what_the_other_commands_say_and_a_question_is_
     context.get_message_store().add_message("tool", "[asked]", tool_call_id="q1")
     context.heartbeat()
     context.close()
-    ledger = LedgerKind.of(home.settings).open()
+    ledger = LedgerKind.from_settings(home.settings).open()
     ledger.db.execute("UPDATE tasks SET status = 'paused', outcome = 'asked'")
     ledger.close()
     with served(home.settings) as page:
@@ -423,7 +423,7 @@ def test_what_the_commands_of_a_task_put_in_place_of_its_files_is_neither_follow
     for name in ("messages.jsonl", "worker.log", "effects.jsonl", "metadata.json"):
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
-    with closing(LedgerKind.of(home.settings).open()) as ledger:
+    with closing(LedgerKind.from_settings(home.settings).open()) as ledger:
         ledger.db.execute("DELETE FROM tasks WHERE uuid = :uuid", uuid=DONE)
     with served(home.settings) as page:
         for part in ("", "/log", "/effects", "/messages/1"):
@@ -470,7 +470,7 @@ def test_numbers_of_thousands_of_digits_are_no_numbers(page):
 
 def test_a_task_whose_row_is_lost_is_shown_from_its_folder(tmp_path, monkeypatch):
     home = Home(tmp_path / "h").both()
-    ledger = LedgerKind.of(home.settings).open()
+    ledger = LedgerKind.from_settings(home.settings).open()
     ledger.db.execute("DELETE FROM tasks")
     ledger.close()
     with served(home.settings) as page:
@@ -484,7 +484,7 @@ def test_a_task_whose_row_is_lost_is_shown_from_its_folder(tmp_path, monkeypatch
 
 def test_a_damaged_row_is_listed_with_the_reason(tmp_path):
     home = Home(tmp_path / "h").both()
-    ledger = LedgerKind.of(home.settings).open()
+    ledger = LedgerKind.from_settings(home.settings).open()
     ledger.db.execute("UPDATE tasks SET total_tokens = 'many' WHERE uuid = :uuid", uuid=DONE)
     ledger.close()
     with served(home.settings) as page:

@@ -55,7 +55,7 @@ def elsewhere(settings, monkeypatch, home):
     """The ledger counts as shared, and the host build-2 worked on the task last; its folder is not here."""
     import shutil
 
-    with closing(LedgerKind.of(settings).open()) as ledger:
+    with closing(LedgerKind.from_settings(settings).open()) as ledger:
         ledger.db.execute("UPDATE tasks SET hostname = 'build-2', last_seq = 99 WHERE uuid = :uuid", uuid=DONE)
     monkeypatch.setattr(row_holder, "is_alone", lambda _settings: False)
     shutil.rmtree(home.settings.base_dir / "completed" / DONE)

@@ -31,14 +31,14 @@ def carried_out(written):
 @example("```\n/close\n```\n/close")
 @settings(max_examples=either(75, 300), deadline=None)
 def test_no_line_is_left_that_gitlab_would_carry_out(written):
-    assert carried_out(outgoing_text.plain(written)) == []
+    assert carried_out(outgoing_text.escape_quick_actions(written)) == []
 
 
 @given(st.text())
 @settings(max_examples=either(25, 100), deadline=None)
 def test_other_text_stays_as_it_is(written):
-    shown = outgoing_text.plain(written)
-    assert outgoing_text.plain(shown) == shown
+    shown = outgoing_text.escape_quick_actions(written)
+    assert outgoing_text.escape_quick_actions(shown) == shown
     if "/" not in written and "\r" not in written and "\0" not in written:
         assert shown == written
 
@@ -47,7 +47,7 @@ def test_other_text_stays_as_it_is(written):
     "line", ["/usr/bin/env: no such file", "see /close", "a/b", "//close", "/", "/ close", "https://x.y/close"]
 )
 def test_paths_and_mentions_are_not_touched(line):
-    assert outgoing_text.plain(line) == line
+    assert outgoing_text.escape_quick_actions(line) == line
 
 
 def test_a_cut_says_so_and_keeps_the_marker():

@@ -178,7 +178,7 @@ def raw_issue(place):
 
 def test_an_answer_whose_shape_nobody_wrote_down_is_not_read():
     with pytest.raises(LookupError, match="GET /nowhere"):
-        Shapes.of(("GET", "/somewhere", dict)).find("GET", "/nowhere")
+        Shapes.from_rows(("GET", "/somewhere", dict)).find("GET", "/nowhere")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def worked(place):
 
     def begin(number, claim):
         return TaskContextManager(
-            TaskKey.of(here.key(number)),
+            TaskKey.from_mapping(here.key(number)),
             claim.uuid,
             here.settings,
             user="alice",

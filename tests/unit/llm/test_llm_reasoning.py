@@ -32,7 +32,7 @@ def test_thinking_that_is_reported_is_kept_with_the_answer_and_its_request(tmp_p
     assert usage == Usage(100, 20 + tokens, 0, tokens)
     assert row["usage"] == store.last()["usage"] == usage.to_dict()
     assert row["usage"]["reasoning_tokens"] == tokens
-    assert Usage.of(row["usage"]) == usage
+    assert Usage.from_dict(row["usage"]) == usage
 
 
 @pytest.mark.parametrize("wire", sorted(WIRES))

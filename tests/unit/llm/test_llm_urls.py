@@ -105,4 +105,4 @@ def test_what_is_no_address_is_a_configuration_error(written):
 
 
 def test_a_password_in_an_address_is_not_shown():
-    assert urls.shown("http://user:secret@host:1/v1?key=x") == "http://host:1/v1"
+    assert urls.displayable("http://user:secret@host:1/v1?key=x") == "http://host:1/v1"

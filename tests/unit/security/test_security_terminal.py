@@ -1,16 +1,16 @@
 """Nothing printed can do more than be read."""
 
 from agent.security.hidden_diff_lines import hidden_lines, show_hidden
-from agent.security.terminal import plain
+from agent.security.terminal import strip_terminal_controls
 
 
 def test_a_terminal_gets_text_only():
-    assert plain("a\x1b[2J\x1b[1Ab\x1b]0;t\x07c\x9b1Ad\x00e\u202ef\rg") == "abcdef\ng"
-    assert plain("日本語 👩\u200d💻 ❤\ufe0f\tx\n") == "日本語 👩\u200d💻 ❤\ufe0f\tx\n"
+    assert strip_terminal_controls("a\x1b[2J\x1b[1Ab\x1b]0;t\x07c\x9b1Ad\x00e\u202ef\rg") == "abcdef\ng"
+    assert strip_terminal_controls("日本語 👩\u200d💻 ❤\ufe0f\tx\n") == "日本語 👩\u200d💻 ❤\ufe0f\tx\n"
 
 
 def test_nested_sequences_leave_no_escape():
-    assert "\x1b" not in plain("\x1b\x1b[2J[2J\x1b")
+    assert "\x1b" not in strip_terminal_controls("\x1b\x1b[2J[2J\x1b")
 
 
 def test_a_diff_shows_what_it_hides():

@@ -16,7 +16,7 @@ import sftp_server
 from length import either
 
 from agent import durable_files
-from agent.config.url_passwords import shown
+from agent.config.url_passwords import hide_password
 from agent.context.stores import file_names
 from agent.errors import ConfigError, ContextError, ReplicaAway
 from agent.store import replica
@@ -245,7 +245,7 @@ def test_a_place_that_cannot_be_reached_says_so_without_its_secrets(tmp_path):
     with pytest.raises(ReplicaAway) as found:
         RemoteFolder(hidden).put("a", b"x")
     assert "the-secret" not in str(found.value)
-    assert shown("sftp://me:pass-word@host/a?x=1") == "sftp://me@host/a"
+    assert hide_password("sftp://me:pass-word@host/a?x=1") == "sftp://me@host/a"
 
 
 def test_a_bucket_that_is_not_there_is_told_and_not_made(s3):

@@ -10,12 +10,12 @@ from agent.wiring.wiring import Wiring
 
 def test_the_forge_of_a_key_is_the_one_of_its_instance(place):
     here = place()
-    assert here.wiring.forge_of(TaskKey.of(here.key(1))) is here.forge
+    assert here.wiring.forge_of(TaskKey.from_mapping(here.key(1))) is here.forge
 
 
 def test_an_instance_that_is_not_configured_is_named_with_those_that_are(place):
     here = place()
-    key = TaskKey.of(here.key(1) | {"instance": "/elsewhere"})
+    key = TaskKey.from_mapping(here.key(1) | {"instance": "/elsewhere"})
     with pytest.raises(ConfigError, match="/elsewhere") as error:
         here.wiring.forge_of(key)
     assert here.forge.instance in str(error.value)

@@ -270,14 +270,14 @@ def test_a_file_that_changes_while_it_is_committed_is_named_and_nothing_is_store
     workspace = opened()
     path = workspace.tree / "old.bin"
     path.write_bytes(NEW)
-    put = lfs_module.Objects.put
+    put = lfs_module.Objects.store_content
 
     def put_changed(self, wanted, blocks):
         path.write_bytes(OLD + b"more")
         put(self, wanted, blocks)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lfs_module.Objects, "put", put_changed)
+        patch.setattr(lfs_module.Objects, "store_content", put_changed)
         with pytest.raises(ContentWrong, match=r"old\.bin changed while it was committed"):
             commit(workspace)
     assert not object_of(workspace.git_dir, NEW).exists()

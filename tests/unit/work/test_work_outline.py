@@ -86,5 +86,5 @@ def test_a_fault_less_is_contained_and_one_that_nobody_can_compare_is_not():
 
 def test_it_comes_back_from_what_is_written():
     made = outline(PYTEST + UNITTEST)
-    assert Outline.of(made.to_dict()) == made
+    assert Outline.from_dict(made.to_dict()) == made
     assert made.failing == {"tests/test_a.py::test_old[1 - 2]", "test_old (test_a.T.test_old)"}

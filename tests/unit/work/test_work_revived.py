@@ -84,8 +84,8 @@ def test_saving_changes_nothing_of_the_work(hosts):
 def test_the_tree_is_looked_at_once_for_each_saved_one(hosts, monkeypatch):
     first, _, _ = hosts
     change(first.tree)
-    looks, look = [], Index.look
-    monkeypatch.setattr(Index, "look", lambda stage: looks.append(stage.tree) or look(stage))
+    looks, look = [], Index.read_changes
+    monkeypatch.setattr(Index, "read_changes", lambda stage: looks.append(stage.tree) or look(stage))
     assert work_tree_snapshot.save(first).files
     assert looks == [first.tree]
 

@@ -55,7 +55,7 @@ def ends(one):
 
 def test_as_many_files_go_as_others_and_its_own_commit_need(full):
     """Each file that is left is kept once more, as an object of git."""
-    said = ends(full(INODES)).free()
+    said = ends(full(INODES)).free_space()
     left = full.left()
     assert INODES - left >= AGAIN * LEAST + left + FAN_OUT
     assert left > 1000, "no more than that"
@@ -63,28 +63,28 @@ def test_as_many_files_go_as_others_and_its_own_commit_need(full):
 
 
 def test_files_that_no_commit_takes_need_no_room_for_it(full):
-    ends(full(INODES, ignored=True)).free()
+    ends(full(INODES, ignored=True)).free_space()
     assert INODES - full.left() == AGAIN * LEAST
 
 
 def test_what_tools_wrote_stays(full):
     written = [f"d/{count}" for count in range(2900)]
-    ends(full(INODES, written=written)).free()
+    ends(full(INODES, written=written)).free_space()
     assert sorted(full.here_now()) == sorted(written)
 
 
 def test_what_could_not_be_committed_goes_whole_where_the_disk_is_full_again(full):
     one = ends(full(INODES, written=["d/7"]))
-    one.free()
-    assert one.free(whole=True) == [], "there is room: something else stood in the way"
+    one.free_space()
+    assert one.free_space(whole=True) == [], "there is room: something else stood in the way"
     full(INODES)
-    assert one.free(whole=True)
+    assert one.free_space(whole=True)
     assert full.here_now() == ["d/7"]
 
 
 def test_nothing_goes_of_a_task_that_does_not_end(full):
     one = full(INODES)
-    assert one.free() == one.free(whole=True) == []
+    assert one.free_space() == one.free_space(whole=True) == []
     assert full.left() == INODES
 
 
@@ -95,9 +95,9 @@ def test_a_task_whose_write_failed_waits_for_one_that_looks_meanwhile(full):
     assert one() is None, "a look by the way does not wait"
     later = threading.Timer(0.3, lambda: durable_files.unlock(held))
     later.start()
-    outcome = one.judge()
+    outcome = one.check_now()
     later.join()
     assert outcome is not None
     assert outcome.code == "limit_disk"
-    one.free()
+    one.free_space()
     durable_files.unlock(durable_files.lock(full.settings.base_dir / LOCK))

@@ -11,7 +11,7 @@ def test_of_thousands_of_addresses_few_are_looked_for_and_the_rest_is_one_senten
     folder = tmp_path / "task"
     folder.mkdir()
     here.issue(1)
-    pictures = IssuePictures(here.forge, TaskKey.of(here.key(1)), folder, 100_000, takes_any=True)
+    pictures = IssuePictures(here.forge, TaskKey.from_mapping(here.key(1)), folder, 100_000, takes_any=True)
     text = "\n".join(f"![a{number}](missing{number}.png)" for number in range(1500))
     taken, note = pictures.fetch(text)
     assert taken == []

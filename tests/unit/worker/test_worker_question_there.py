@@ -94,7 +94,7 @@ def test_a_question_stands_where_the_task_was_asked_for(here, where):
 def test_a_stored_answer_keeps_the_name_of_its_effect():
     comment = Comment("7", "alice", "", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z")
     reply = Reply(comment, Public("Blue."), settled=True, effect="question-1-2")
-    assert Reply.of(reply.to_dict()) == reply
+    assert Reply.from_dict(reply.to_dict()) == reply
 
 
 def test_the_end_of_a_waiting_task_that_was_stopped_stands_where_the_task_was_asked_for(here):
