@@ -32,8 +32,7 @@ class MadeCommit:
 
 
 class CommitMaker(Protocol):
-    """Makes commits at the host, which signs them.  Each call may be repeated, since it moves no
-    branch.
+    """Makes commits at the host, which signs them.  Each call may be repeated, since it moves no branch.
 
     The blobs must be in the repository already.  Both calls raise ForgeRefused if the host does not take the content,
     and the other errors of a request.

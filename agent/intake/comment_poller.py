@@ -123,8 +123,8 @@ class CommentPoller:
         whether any watched issue has changed.
 
         The uuids of tasks that are started here are added to `started`.  If a newer task of an issue was queued since
-        `read`, the comments on that issue wait for the next poll.  Raises ForgeError when the forge
-        does not answer; then the next poll processes the remaining changes.
+        `read`, the comments on that issue wait for the next poll.  Raises ForgeError when the forge does not answer;
+        then the next poll processes the remaining changes.
         """
         self.calls.handle(started)
         if isinstance(self.failed, ForgeLimited):

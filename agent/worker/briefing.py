@@ -238,8 +238,8 @@ def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingB
 
     A comment is shown whole if it fits into its part of the budget (OF_ONE), which is larger for newer comments; of a
     longer one the beginning and end are shown, with the name of a file that has the whole text. When the budget for
-    comments is used up, the oldest comments are saved together in a
-    file; the first item of the result names the file, and the items of the other saved comments are "".
+    comments is used up, the oldest comments are saved together in a file; the first item of the result names the file,
+    and the items of the other saved comments are "".
     """
     shown: list[str] = []
     left = budget.comments

@@ -172,9 +172,9 @@ class Repositories:
 
     def may_ask(self, project: Project, user: Any) -> bool:
         """Whether a person has permission to ask for work: that person must have write access, and must be in the
-        setting `allowed_users` when the setting is not empty.  The server's own account for CI runners, and
-        an own account that is no person's, have permission only when `allowed_users` lists them; a deleted account
-        never has permission."""
+        setting `allowed_users` when the setting is not empty.  The server's own account for CI runners, and an own
+        account that is no person's, have permission only when `allowed_users` lists them; a deleted account never has
+        permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False

@@ -27,7 +27,8 @@ class McpTraffic:
         self.closed = False
         """Whether the MCP server has closed its stdout."""
         self.status: int | None = None
-        """The HTTP status of the newest response to a POST; None for a server with pipes, and before the first one."""
+        """The HTTP status of the newest response to a POST; None before the first response, and for a server with
+        pipes."""
 
     def start_request(self) -> None:
         """Set the counters of bytes, messages and unreadable lines to zero."""
