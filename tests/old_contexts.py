@@ -135,7 +135,9 @@ def renamed(home, old, new):
 def unpacked(commit, folder):
     """The home of that commit, unpacked to `folder` and with all paths adjusted."""
     with tarfile.open(ARCHIVES / f"{commit}.tar.gz") as archive:
-        archive.extractall(folder, filter="fully_trusted")
+        # Python 3.11 has no filters before 3.11.4, and 3.14 uses another one if none is named.
+        archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+        archive.extractall(folder)
     renamed(folder, HOME, str(folder))
     return folder
 

@@ -476,14 +476,16 @@ def test_what_cannot_be_asked_of_a_task_is_a_usage_error(home, capsys):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_folder_that_cannot_be_read_is_the_surroundings(home, capsys):
+def test_the_files_of_a_folder_that_cannot_be_read_are_named_beside_the_row(home, capsys):
     folder = home.settings.base_dir / "running" / OPEN
     folder.chmod(0)
     try:
-        assert main(["show", OPEN, "--config", str(home.config)]) == 3
+        assert main(["show", OPEN, "--config", str(home.config)]) == 0
     finally:
         folder.chmod(0o700)
-    assert "error:" in capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "Open one" in shown
+    assert "note: messages.jsonl cannot be read: Permission denied" in shown
 
 
 @pytest.mark.parametrize(("number", "said"), [("x", "'x' is no whole number"), ("0", "0 is too small; 1 is the least")])

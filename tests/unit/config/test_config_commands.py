@@ -108,7 +108,8 @@ def test_the_mode_of_a_folder_on_a_read_only_mount_does_not_count(config):
     done = subprocess.run(inside, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no mount namespace here: {done.stderr}")
-    assert done.stdout == "\n"
+    # For an ordinary user, the folders of root belong to nobody in there, which is another reason.
+    assert "every user may write it" not in done.stdout
 
 
 def test_writers_takes_a_descriptor(config):
