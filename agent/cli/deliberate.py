@@ -142,8 +142,8 @@ def _leave_a_stuck_reader(code: int) -> None:
 
 
 def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None:
-    """The consumer of the reviewers' event streams: it prints JSON lines, or text on a terminal or with --stream, or
-    nothing."""
+    """The consumer of the reviewers' event streams, which prints text on a terminal or with --stream, or JSON lines
+    with --stream and --json; None if nothing is to be printed."""
     if state.json:
         return _line if stream else None
     return AnswerPrinter() if stream or state.is_stdout_terminal else None

@@ -106,7 +106,8 @@ def _closed_at_the_end(emitter: StreamingEmitter) -> Iterator[None]:
 
 
 def limit_of(settings: Settings, requests: RequestStore) -> Outcome | None:
-    """The outcome that ends the deliberation when its requests have used up `limits.tokens` or `limits.cost`."""
+    """The outcome that ends the deliberation when its requests have used up `limits.tokens` or `limits.cost`; None
+    while they have not."""
     sums = requests.sums()
     for key, limit, used in (
         ("tokens", settings.limits.tokens, sums.prompt + sums.completion),

@@ -276,12 +276,12 @@ class Demo:
         return done.output.decode("utf-8", "replace")
 
     def pull(self) -> Path | None:
-        """The path of the file with the demo's pull request."""
+        """The path of the file with the demo's pull request; None if there is none."""
         path = issue_files.pull_path(self.folder / "tracker", "1")
         return path if path.is_file() else None
 
     def task_folder(self, uuid: str) -> Path | None:
-        """The folder of the demo's task, with the conversation."""
+        """The folder of the demo's task, with the conversation; None if there is none."""
         return folder_of(self.settings, uuid)
 
     def calls(self, uuid: str) -> Iterator[Json]:

@@ -76,7 +76,8 @@ def _in(top: Path) -> list[Path]:
 
 
 def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove the stored result of a check on a base commit; the check is made again when a task needs it."""
+    """Remove the stored result of a check on a base commit, which is made again when a task needs it; None if the
+    result is not older than `before`."""
     at = _stamp(path.lstat().st_mtime)
     if at >= before or not path.is_file():
         return None
@@ -87,8 +88,8 @@ def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove an item that was put into quarantine before the time `before`; a rename sets the change time of the
-    renamed item."""
+    """Remove an item that was put into quarantine before the time `before`; None for a younger one. A rename sets the
+    change time of the renamed item."""
     at = _stamp(path.lstat().st_ctime)
     if at >= before:
         return None
@@ -99,7 +100,8 @@ def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove the folder of an ended task that has no row, for example because the ledger's database was lost."""
+    """Remove the folder of an ended task that has no row, for example because the ledger's database was lost; None if
+    the folder stays."""
     if not (is_uuid(path.name) and durable_files.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
         return None
     if ledger.get(path.name) is not None or durable_files.is_locked(path / "lock"):
@@ -111,7 +113,8 @@ def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Remo
 
 
 def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove a cached set-up; its last use is the time of `done.json`, which each use updates."""
+    """Remove a cached set-up that was not used since `before`; None if it stays. Its last use is the time of
+    `done.json`, which each use updates."""
     done = path / "done.json"
     if path.name.startswith(".") or not durable_files.is_real_dir(path) or not done.is_file():
         return None
@@ -129,7 +132,8 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove a mirror; its last use is the time of `made`, which each fetch updates."""
+    """Remove a mirror that was not used since `before`, unless a task borrows its objects; None if it stays. Its last
+    use is the time of `made`, which each fetch updates."""
     top, made = base_dir / "repos", mirror / "made"
     if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
         return None

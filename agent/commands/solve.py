@@ -357,7 +357,7 @@ def result(
 
 def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | str | None:
     """The place of the pull request: its address on a forge, else `pull.md` in the task's folder, else the file of the
-    tracker."""
+    tracker; None if there is none."""
     if not row.key.is_in_folder:
         return row.url
     if folder is not None and (folder / private_tracker.PULL).is_file():

@@ -150,7 +150,7 @@ def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path
 
 def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
     """The path of the key that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one
-    of several hosts, but not of a host with an app.
+    of several hosts, but not of a host with an app; None if there is no such host.
 
     With several hosts, the token in a variable such as GITHUB_TOKEN is thus not sent to a host other than the public
     one.

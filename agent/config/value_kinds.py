@@ -111,7 +111,7 @@ def _memory(value: Any) -> Any:
 
 
 def memory_in_bytes(value: int | str | None, machine: int) -> int | None:
-    """A limit of the kind `Memory` in bytes, on a machine with `machine` bytes of memory."""
+    """A limit of the kind `Memory` in bytes, on a machine with `machine` bytes of memory; None for no limit."""
     return machine * int(value[:-1]) // 100 if isinstance(value, str) else value
 
 

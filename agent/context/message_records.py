@@ -79,7 +79,8 @@ def is_seen(record: Json) -> bool:
 
 
 def content_of(role: str, content: str | None, *, calls: bool) -> str | None:
-    """The content for the record of a message; raises RecordRefused for an invalid message."""
+    """The content for the record of a message, None for an answer with tool calls and without a text; raises
+    RecordRefused for an invalid message."""
     if content is None:
         if role == "tool":
             return NO_OUTPUT

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def kind_of(survey: MessageIndex, role: str, kind: str | None) -> str | None:
     """The kind for the record of a new message; system messages and the first plain user message get their kind
-    automatically.
+    automatically, any other message without a given `kind` has none.
 
     The view has one system message, at its head: a later system message is used from the next compaction that omits
     messages.

@@ -568,8 +568,8 @@ class MessageStore:
         return waiting
 
     def _pending_call(self, name: str) -> Json | None:
-        """The newest record of tools.jsonl, if it is a call of the tool `name` of which no message has the result
-        yet."""
+        """The newest record of tools.jsonl, if it is a call of the tool `name` of which no message has the result yet;
+        else None."""
         if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:
             return None
         return self.tools.last()

@@ -29,7 +29,7 @@ restored."""
 
 
 def receipt_in(context_dir: Path, name: str) -> Json | None:
-    """The newest receipt of the effect `name` in a task's folder.
+    """The newest receipt of the effect `name` in a task's folder, None if there is none.
 
     `receipt_in` only reads the file, since the folder may belong to another process.
     """

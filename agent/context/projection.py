@@ -235,8 +235,8 @@ def _at(path: Path, offset: int) -> Json:
 
 
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
-    """The record of one summary; if the line in summaries.jsonl is damaged, the copy of the summary in
-    messages.jsonl."""
+    """The record of one summary; if the line in summaries.jsonl is damaged, the copy of the summary in messages.jsonl;
+    None without a copy."""
     for _, record in backwards(context_dir / "summaries.jsonl", id_key="id"):
         if record["id"] < identifier:
             break

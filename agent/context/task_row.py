@@ -217,7 +217,7 @@ class TaskRow:
 
 
 def printable(text: str | None) -> str | None:
-    """A text from outside for a column that people read with sqlite3, without control characters."""
+    """A text from outside (or None) for a column that people read with sqlite3, without control characters."""
     return None if text is None else strip_terminal_controls(replace_surrogates(text))
 
 

@@ -397,15 +397,16 @@ class Daemon:
         return True
 
     def _hear(self, supervisor: Supervisor) -> Notices | None:
-        """The connection for the ledger's notifications; after it was lost, it is opened again after LISTEN_SECONDS."""
+        """The connection for the ledger's notifications, None while there is none. After it was lost, it is opened
+        again after LISTEN_SECONDS."""
         if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
             self.listen_at = clock.monotonic() + LISTEN_SECONDS
             self.notices = supervisor.ledger.notices()
         return self.notices
 
     def _step(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
-        """One step of the supervisor; its error is returned and not raised, since a busy database or a full disk must
-        not end the daemon."""
+        """One step of the supervisor; its error (None without one) is returned and not raised, since a busy database or
+        a full disk must not end the daemon."""
         with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
             supervisor.step(woken=woken)
         if failed:

@@ -70,7 +70,7 @@ class ExtractionRunner:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the job's process."""
+        """The pid of the job's process, None if none runs."""
         return self._process.pid if self._process is not None else None
 
     def step(self, *, look: bool, starts: bool = True) -> None:

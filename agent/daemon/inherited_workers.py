@@ -53,6 +53,6 @@ class InheritedWorkers:
 
 
 def _living(lease_owner: str | None) -> int | None:
-    """The pid in the text of a lease owner, if that process lives; a zombie counts as dead."""
+    """The pid in the text of a lease owner, if that process lives, else None; a zombie counts as dead."""
     pid = living_holder(lease_owner)
     return None if pid is None or proc.wait_gone(pid, 0, collect=False) else pid

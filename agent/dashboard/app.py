@@ -114,7 +114,7 @@ class Site:
     async def close(self) -> None:
         """End the streams of events and the threads of the site."""
         self.is_closing.set()
-        with suppress(TimeoutError):  # it needs a thread, and all may hang
+        with suppress(TimeoutError):  # closing needs a free thread, and all threads may hang
             await asyncio.wait_for(self.watcher.close(), CLOSE_SECONDS)
         for pool in (self.threads, self.waiting_threads, self.large_threads):
             pool.shutdown(wait=False, cancel_futures=True)

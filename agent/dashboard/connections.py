@@ -1,4 +1,5 @@
-"""The connections of the page: a client that sends nothing, sends half a request, or does not read its answer is ended.
+"""The connections of the page: the connection of a client that sends nothing, sends half a request, or does not read
+its answer is ended.
 
 uvicorn limits only the time between an answer and the next request.  A client that never sends the rest of a request or
 of a form, or never reads, would hold one of the MOST places, and the token is checked only when a request is complete.

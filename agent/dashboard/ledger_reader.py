@@ -38,7 +38,8 @@ TURN_SECONDS = 4.0
 """The maximum number of seconds that a reader waits for a new connection to the database server, or for the connection
 that another thread uses."""
 SILENT_SECONDS = 10.0
-"""Seconds after such a wait in which no reader waits for a connection that another thread uses or opens."""
+"""Seconds after a vain wait of TURN_SECONDS in which no reader waits for a connection that another thread uses or
+opens."""
 
 
 class NoLedgerError(LedgerError):
@@ -175,7 +176,7 @@ class LedgerReader:
                 )
                 for setting in settings:
                     database.execute(f"SET {setting}")
-                if hasattr(database, "session_settings"):  # for when it is opened again after a failure
+                if hasattr(database, "session_settings"):  # for a connection that is opened again
                     database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:

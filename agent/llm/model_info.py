@@ -38,7 +38,8 @@ def positive_int(value: Any) -> int | None:
 
 
 def listed_window(entry: Json) -> int | None:
-    """The context window in an entry of a model list; the smallest window if the entry of a router names several."""
+    """The context window in an entry of a model list; the smallest window if the entry of a router names several, None
+    if it names none."""
     places = [entry, *(inner for name in NESTED if isinstance(inner := entry.get(name), dict))]
     for key in KEYS:
         if found := [size for place in places if (size := positive_int(place.get(key)))]:
@@ -47,7 +48,8 @@ def listed_window(entry: Json) -> int | None:
 
 
 def slot_window(props: Any) -> int | None:
-    """The context window of one slot (a parallel request), from llama.cpp's response to `/props`."""
+    """The context window of one slot (a parallel request), from llama.cpp's response to `/props`; None if the response
+    names none."""
     generation = props.get("default_generation_settings") if isinstance(props, dict) else None
     return positive_int(generation.get("n_ctx")) if isinstance(generation, dict) else None
 

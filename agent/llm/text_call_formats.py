@@ -223,7 +223,7 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
     or `{NAME: {…}}`.
 
     In the form with two keys the object must have a text that is the name of an offered tool, and exactly one nested
-    object.
+    object. None for any other value.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None
@@ -255,7 +255,7 @@ def _arguments(value: Any) -> Json | None:
 
 def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
     """Parse the text between the tags of a tool call, its arguments: a sequence of parameter elements, or a JSON
-    object."""
+    object. None for any other text."""
     if inner.strip().startswith("{"):
         try:
             value = json.loads(inner, strict=False)
@@ -283,8 +283,8 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
     """Read tool calls that are written in Python's syntax.
 
     The forms of calls in Python's syntax are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, a
-    call inside `print()`, and a call as a Python dict with single quotes.  The arguments of a call must be literals; no
-    expression is evaluated.
+    call inside `print()`, and a call as a Python dict with single quotes. The arguments of a call must be literals; no
+    expression is evaluated. Returns the end of the calls, None if there are none.
     """
     closing = {"[": "]", "{": "}"}.get(text[at], ")")
     behind = text.rfind(closing) + 1

@@ -305,7 +305,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage | None:
-    """Convert Anthropic's token counts into a `Usage` of this program.
+    """Convert Anthropic's token counts into a `Usage` of this program, None without a valid count.
 
     Anthropic's `input_tokens` does not include tokens that were read from or written to the prompt cache;
     `Usage.prompt` includes them.

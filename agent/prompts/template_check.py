@@ -234,7 +234,8 @@ def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
 
 
 def _path(node: nodes.Node) -> str | None:
-    """The dotted path of an expression in a template, for example `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
+    """The dotted path of an expression in a template, for example `a.b` for `a.b`, `a["b"]` and `a.get("b")`; None for
+    an expression of another form."""
     if isinstance(node, nodes.Name):
         return node.name
     if isinstance(node, nodes.Getattr):

@@ -132,7 +132,7 @@ def _line(text: str, position: int) -> tuple[int, int]:
 
 
 def _fence(text: str, start: int, end: int) -> re.Match[str] | None:
-    """The fence in this line, if the line may open a block outside quotations in some renderer."""
+    """The fence in this line, if the line may open a block outside quotations in some renderer; else None."""
     found = _RUN.search(text, start, end)
     if found is None or _BEFORE_FENCE.fullmatch(text, start, found.start()) is None:
         return None

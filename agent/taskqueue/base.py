@@ -462,8 +462,8 @@ class BaseLedger(Protocol):
         ...
 
     def heartbeat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
-        """Renew the lease of a row; returns the row's `requested`.  (The heartbeat in the package `context` also writes
-        counters.)
+        """Renew the lease of a row; returns the row's `requested` (None without a request). (The heartbeat in the
+        package `context` also writes counters.)
 
         Raises Fenced.
         """

@@ -66,7 +66,8 @@ def around(piece: lines.Piece, start: int, end: int) -> str:
 
 
 def match_in(expression: re.Pattern[str], piece: lines.Piece) -> re.Match[str] | None:
-    """The first match in a piece; `^` and `$` match only at the ends of the whole line, not of the piece."""
+    """The first match in a piece, None without one; `^` and `$` match only at the ends of the whole line, not of the
+    piece."""
     start = 1 if piece.before else 0
     match = expression.search(piece.text, start)
     if match is None or piece.ends or match.end() < len(piece.text):

@@ -218,8 +218,8 @@ class ContextCompressor:
         return (*wanted, *behind)
 
     def _go(self, order: tuple[str, ...], *, force: bool) -> int | None:
-        """Try the means of compaction in order until one has freed enough; returns the id of the summary, if one was
-        made."""
+        """Try the means of compaction in order until one has freed enough; returns the id of the summary, None if none
+        was made."""
         masked = False
         for name in order:
             need = self.room.need(force=force)

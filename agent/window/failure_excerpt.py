@@ -29,7 +29,7 @@ END = 0.3
 
 MOST = 200
 """The maximum number of lines of each class in memory, half of them the first and half the newest ones. Of the last
-lines of the output, whatever their class is, 2 * MOST are in memory."""
+lines of the output, 2 * MOST are in memory."""
 
 GAP = "…"
 _GAP_TOKENS = 2

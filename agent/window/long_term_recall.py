@@ -64,7 +64,7 @@ class RecallAssembler(Protocol):
 
     @property
     def events(self) -> Announce | None:
-        """The object that emits events to the listeners of the task."""
+        """The object that emits events to the listeners of the task, None if there is none."""
         ...
 
     def count(self, text: str) -> int:

@@ -128,7 +128,7 @@ class PlannableSummaries(Protocol):
     """The interface of `context.SummaryStore` that the planner needs."""
 
     def get_latest_summary(self) -> Json | None:
-        """The record of the newest summary."""
+        """The record of the newest summary, None if there is none."""
         ...
 
 

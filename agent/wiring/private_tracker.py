@@ -69,7 +69,7 @@ def branch_name(settings: Settings, instance: str) -> str:
 
 
 def _origin(settings: Settings, instance: str) -> str | None:
-    """The path or URL of the issue from which a private tracker was made."""
+    """The path or URL of the issue from which a private tracker was made; None if that is unknown."""
     if not is_private(settings, instance):
         return None
     try:

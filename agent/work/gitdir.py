@@ -188,7 +188,8 @@ def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
 
 
 def in_the_way(branches: Iterable[str], name: str) -> str | None:
-    """The branch that needs a file where the branch `name` needs a folder, or the reverse (git-check-ref-format(1))."""
+    """The branch that needs a file where the branch `name` needs a folder, or the reverse (git-check-ref-format(1));
+    None if there is none."""
     return next((other for other in branches if name.startswith(f"{other}/") or other.startswith(f"{name}/")), None)
 
 

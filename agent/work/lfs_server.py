@@ -140,7 +140,7 @@ class LfsServer:
         return done.output.decode("utf-8", "replace").strip()
 
     def _folder(self) -> Path | None:
-        """The git directory of a repository on this machine, if it belongs to this user."""
+        """The git directory of a repository on this machine, if it belongs to this user; else None."""
         path = self.remote.path
         if path is None or not self.remote.is_ours():
             return None

@@ -116,7 +116,8 @@ class Remote:
             )
 
     def login(self) -> Login | None:
-        """The present user name and password, for clients other than git that use the same address."""
+        """The present user name and password, for clients other than git that use the same address; None without a
+        login."""
         return self._credentials()
 
     def renew(self) -> None:

@@ -197,7 +197,8 @@ class Workspace:
 
     @property
     def start(self) -> str | None:
-        """The commit at which this task started: the base commit, or the newest commit of an earlier task's work."""
+        """The commit at which this task started: the base commit, or the newest commit of an earlier task's work; None
+        in an empty repository."""
         return self.state.start
 
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -277,7 +278,7 @@ class Workspace:
         self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
 
     def _last_pushed(self) -> str | None:
-        """The commit that was pushed last, if the branch still contains it."""
+        """The commit that was pushed last, if the branch still contains it; else None."""
         pushed, head = self.state.pushed, self.head()
         return pushed if pushed and head and rebase.is_ancestor(self.git_dir, pushed, head) else None
 

@@ -144,7 +144,7 @@ class TaskControl:
 
     def _read_request(self, now: float) -> Outcome | None:
         """The end (stop or pause) that a person has requested, read from the row or the forge if the time for the next
-        read has come. Raises Fenced."""
+        read has come; None if nobody has. Raises Fenced."""
         word, why = None, BY_COMMAND
         if now - self.row_at >= ROW_SECONDS:
             self.row_at = now

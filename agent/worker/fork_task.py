@@ -103,7 +103,7 @@ def _time_of(folder: Path, uuid: str, seq: int) -> str:
 
 def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | None:
     """The commit of the other task's last push up to the time `at`; if it had pushed nothing, the commit at which that
-    task started."""
+    task started (None in an empty repository)."""
     for _, record in backwards(folder / EFFECTS):
         is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
         # both times have the same format, so their order as strings is their order in time

@@ -47,7 +47,7 @@ class LaterRecall:
         self.compactions = int(newest.get("compactions", done)) if newest is not None else 0
 
     def _line_without_message(self) -> Json | None:
-        """The newest retrieval, if its message was not appended because the process died."""
+        """The newest retrieval, if its message was not appended because the process died; else None."""
         line = self.records.newest(*LATER)
         if line is None or not line.get("text"):
             return None

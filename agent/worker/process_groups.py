@@ -67,7 +67,7 @@ def is_whole_machine() -> bool:
 
 
 def in_bytes(limit: int | str | None) -> int | None:
-    """A memory limit of the configuration, converted to bytes."""
+    """A memory limit of the configuration, converted to bytes; None for no limit."""
     return memory_in_bytes(limit, machine()) if limit is not None else None
 
 

@@ -96,7 +96,7 @@ class Progress:
 
     @cached_property
     def started_by(self) -> str | None:
-        """The id of the comment that requested the task."""
+        """The id of the comment (or event) that requested the task; None if there is none."""
         found: str | None = self.run.context.column("started_by")
         return found
 

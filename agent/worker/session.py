@@ -241,7 +241,8 @@ class TaskRun:
         return self.wiring.ledger.requested(self.uuid)
 
     def _wanted(self) -> str | None:
-        """The request from the forge while the task runs: a command in a comment, or a removed label."""
+        """The request from the forge while the task runs: a command in a comment, or a removed label; None if there is
+        none."""
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)
@@ -256,7 +257,8 @@ class TaskRun:
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
 
     def _branch(self) -> str | None:
-        """The branch of this task; before this task has a branch, the branch of the task that it continues."""
+        """The branch of this task; before this task has a branch, the branch of the task that it continues. None
+        without either."""
         if self.workspace is not None:
             return self.workspace.branch
         parent = self.wiring.ledger.get(str(self.context.row.get("parent_uuid") or ""))
@@ -279,7 +281,8 @@ class TaskRun:
         self.control.resume()
 
     def _leftovers(self) -> Leftovers | None:
-        """The files that commands left in the work tree; they may be removed if the disk is full."""
+        """The files that commands left in the work tree; they may be removed if the disk is full. None before there is
+        a work tree."""
         if self.workspace is None:
             return None
         names, taken = self.workspace.unknown(), self.workspace.unknown(ignored=False)

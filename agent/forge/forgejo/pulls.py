@@ -44,7 +44,7 @@ class Pulls:
         self.path = f"{project.path}/pulls"
 
     def find(self, head: str) -> PullRef | None:
-        """The open pull request of the branch; if none is open, the newest closed or merged one.
+        """The open pull request of the branch; if none is open, the newest closed or merged one, None without any.
 
         Forgejo cannot list pull requests by branch. So a closed pull request of a branch is searched for among the
         newest pull requests of the own account, and among the last changed pull requests of all accounts.
@@ -124,7 +124,7 @@ class Pulls:
         return str(item["head"]["label"]) if _is_of(item, str(item["head"]["label"])) else ""
 
     def _open_one(self, head: str) -> PullRef | None:
-        """The open pull request of the branch, whichever account opened it."""
+        """The open pull request of the branch, which any account may have opened; None if there is none."""
         items = self.wire.pages(self.path, query={"state": "open"})
         item = next((item for item in items if _is_of(item, head)), None)
         if item is None:

@@ -364,8 +364,8 @@ class GitHubWire:
         raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
 
     def _next(self, link: str) -> str | None:
-        """The path of the next page of a list, without the prefix of the API; the host in the `Link` header is
-        ignored."""
+        """The path of the next page of a list, without the prefix of the API, None after the last page; the host in the
+        `Link` header is ignored."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")

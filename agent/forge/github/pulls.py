@@ -36,7 +36,7 @@ class Pulls:
         self.path = f"{project.path}/pulls"
 
     def find(self, head: str) -> PullRef | None:
-        """The open pull request of the branch; if none is open, the newest closed or merged one."""
+        """The open pull request of the branch; if none is open, the newest closed or merged one, None without any."""
         query = {
             "head": f"{self.project.owner}:{head}",
             "state": "all",

@@ -73,7 +73,7 @@ class GitLabWire(RestWire):
         number: int,  # noqa: ARG002 - GitLab's header names the next page, so `number` is not used
     ) -> tuple[str, dict[str, Any]] | None:
         """The next page of a list if the answer has no `Link` header, which a proxy may have removed; GitLab's header
-        `x-next-page` has the number of the next page."""
+        `x-next-page` has the number of the next page. None after the last page."""
         page = answer.headers.get("x-next-page", "")
         return (path, {**params, "page": page}) if page.isdigit() and "link" not in answer.headers else None
 

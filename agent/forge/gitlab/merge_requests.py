@@ -58,7 +58,7 @@ class MergeRequests:
         self.path = f"{project.path}/merge_requests"
 
     def find(self, head: str) -> PullRef | None:
-        """The open merge request of the branch; if none is open, the newest closed or merged one.
+        """The open merge request of the branch; if none is open, the newest closed or merged one, None without any.
 
         Merge requests from forks with a branch of the same name are ignored.
         """
@@ -204,7 +204,7 @@ class MergeRequests:
 
     def _named(self, error: ForgeRefused, head: str) -> PullRef | None:
         """The merge request that GitLab's refusal names (`already exists …: !5`), in case the list of merge requests
-        does not contain it yet."""
+        does not contain it yet; None if the refusal names no open one of the branch."""
         for reason in error.reasons:
             if match := re.search(r"!([1-9]\d*)", reason):
                 pull = pull_ref(self.wire.get(f"{self.path}/{match[1]}"))

@@ -28,7 +28,7 @@ class LocalPulls:
     files: TrackerFiles
 
     def find(self, head: str) -> PullRef | None:
-        """The open pull request of the branch; if none is open, the newest closed or merged one.
+        """The open pull request of the branch; if none is open, the newest closed or merged one, None without any.
 
         Raises ForgeError when a file in `pulls` that is no valid pull request contains the name of the branch, since
         that file may be a pull request of the branch.

@@ -137,7 +137,7 @@ def is_own(address: Address) -> bool:
 
 
 def _source(address: Address) -> Address | None:
-    """The source address that a connection to `address` would have."""
+    """The source address that a connection to `address` would have, None if no route leads there."""
     try:
         with socket.socket(_family(address), socket.SOCK_DGRAM) as asked:
             asked.connect((str(address), PORTS[0]))
