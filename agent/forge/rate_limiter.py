@@ -37,7 +37,7 @@ LONGEST_PAUSE = 900.0
 LOOK_AGAIN = 30.0
 OTHER_FILES = (".refused", ".facts")
 """Ends of the names (without `.json`) of a host's other files in the same folder (`refused_changes.py`,
-`shared_facts.py`)."""
+`host_facts_cache.py`)."""
 KEPT_SECONDS = 600.0  # Facts about repositories and people are requested from the forge again after this many seconds.
 
 

@@ -103,7 +103,7 @@ def _fetch_and_plan(
     plan = plan_for(issue, earlier)
     mirror.fetch(plan.refs)
     if repository.default_branch is not None and not mirror.is_default_guessed:
-        # the forge's answer may be ten minutes old (`SharedFacts`), and git names the default branch of now
+        # the forge's answer may be ten minutes old (`HostFactsCache`), and git names the default branch of now
         plan_for = partial(plan_for, repository=replace(repository, default_branch=mirror.default_branch()))
         plan = plan_for(issue, earlier)
     of_repository = apply_repository_file(run, mirror)

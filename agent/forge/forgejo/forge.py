@@ -41,8 +41,8 @@ from agent.forge.forgejo.requesting_person import (
 )
 from agent.forge.forgejo.tasks import ForgejoTaskGetter
 from agent.forge.issue_url import on_forgejo
-from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in, signed
+from agent.forge.misspelt_labels import MOST_PROJECTS, label_problems
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE

@@ -1,7 +1,7 @@
-"""The HTTP client for Forgejo: the parts of the client in `forge/rest_wire.py` that are specific to Forgejo's API.
+"""The HTTP client for Forgejo: the parts of the client in `forge/rest_client.py` that are specific to Forgejo's API.
 
 Forgejo itself sends no rate limit and no ETag; a proxy in front of Forgejo may send both, and then the HTTP client uses
-them. The adapter sends its requests to the API through `ForgejoWire.call`, and `requester.py` transmits them.
+them. The adapter sends its requests to the API through `ForgejoWire.call`, and `api_session.py` transmits them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent.forge import http
 from agent.forge.forgejo import errors as answers
 from agent.forge.forgejo.answer_shapes import SHAPES
-from agent.forge.rest_wire import AGENT, RestWire
+from agent.forge.rest_client import AGENT, RestClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from agent.errors import ForgeError
     from agent.forge.etag_cache import HttpAnswer
-    from agent.forge.forgejo.requester import Requester
+    from agent.forge.forgejo.api_session import ApiSession
 
 
-class ForgejoWire(RestWire):
+class ForgejoWire(RestClient):
     """Sends requests to the API of the Forgejo at `base_url` (host, port, sub-path), as the account of
     `section.token`."""
 
@@ -33,7 +33,7 @@ class ForgejoWire(RestWire):
 
     def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
         super().__init__(section, base_url, base_dir, host)
-        self._requester: Requester | None = None
+        self._session: ApiSession | None = None
 
     def whole(self, path: str, *, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Read a list that Forgejo sends in one answer if the request names no page, such as the comments or the
@@ -49,16 +49,16 @@ class ForgejoWire(RestWire):
         self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         ca_file = self.ca_file()
-        if self._requester is None:
-            from agent.forge.forgejo.requester import Requester
+        if self._session is None:
+            from agent.forge.forgejo.api_session import ApiSession
 
-            self._requester = Requester(f"{self.base_url}{self.api}", ca_file, AGENT)
-        return self._requester.send(verb, path, self.token(), query=query, body=body, headers=extra)
+            self._session = ApiSession(f"{self.base_url}{self.api}", ca_file, AGENT)
+        return self._session.send(verb, path, self.token(), query=query, body=body, headers=extra)
 
     def _disconnect(self) -> None:
-        if self._requester is not None:
-            self._requester.close()
-            self._requester = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _reasons(self, content: bytes) -> tuple[str, ...]:
         return answers.parse_error(content)

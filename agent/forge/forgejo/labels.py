@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeError
-from agent.forge.labels_shown import COLOURS, MEANINGS
+from agent.forge.label_appearance import COLOURS, MEANINGS
 from agent.forge.post_once import post_once
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class LabelMover:
     """Adds and removes labels, and stores the numbers of the labels of each repository in memory and in
-    `SharedFacts`."""
+    `HostFactsCache`."""
 
     def __init__(self, wire: ForgejoWire, labels: Labels) -> None:
         self.wire = wire

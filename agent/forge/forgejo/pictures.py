@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from agent.errors import PictureRefused
 from agent.forge.pictures import PictureHosts, fetch
-from agent.forge.rest_wire import AGENT
+from agent.forge.rest_client import AGENT
 
 if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire

@@ -2,7 +2,7 @@
 write to it.
 
 Facts about repositories are stored in memory for ten minutes; those that a task needs, and facts about people, are in
-`SharedFacts` too.
+`HostFactsCache` too.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Repositories:
         return list(islice(((owner, name) for owner, name in found if serves(owner, name)), most))
 
     def project_of(self, key: TaskKey) -> Project:
-        """The repository of a task key, also one that another process of this machine has read (`SharedFacts`)."""
+        """The repository of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
             with suppress(TypeError):  # another version of this program has written the fact

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
-from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.forgejo.labels import label_names
 from agent.forge.forgejo.repositories import login
 from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, keep_asker, last_actor
 from agent.forge.task_getter import RESERVE
+from agent.forge.timeline_task_getter import TimelineTaskGetter
 from agent.observe.item_loop import ItemLoop
 from agent.values import TaskKey
 
@@ -30,7 +30,7 @@ SEARCH = "/repos/issues/search"
 PAGE = 50
 
 
-class ForgejoTaskGetter(EventTaskGetter):
+class ForgejoTaskGetter(TimelineTaskGetter):
     """One poll of all repositories that the section covers."""
 
     forge: ForgejoAdapter

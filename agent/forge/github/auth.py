@@ -17,7 +17,7 @@ from agent.errors import ConfigError, ForgeAccessRefused, ForgeRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.forge.shared_facts import SharedFacts
+    from agent.forge.host_facts_cache import HostFactsCache
 
 # A token that expires sooner than this is renewed before use, since a push may take a while.
 EARLY = timedelta(minutes=5)
@@ -66,7 +66,7 @@ class AppToken:
         call: Callable[[str, str], Any],
         projects: Sequence[str],
         learn: Callable[..., None],
-        facts: SharedFacts,
+        facts: HostFactsCache,
     ) -> None:
         self.section = section
         self.call = call

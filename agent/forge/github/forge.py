@@ -21,7 +21,7 @@ from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Re
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of, recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
-from agent.forge.github import talk, token_permissions
+from agent.forge.github import reactions_and_replies, token_permissions
 from agent.forge.github.auth import AppToken
 from agent.forge.github.changed_items import changed_in, recent_in
 from agent.forge.github.checks import CheckReader
@@ -43,8 +43,8 @@ from agent.forge.github.signed_commits import SignedCommits
 from agent.forge.github.task_items import TaskItems, issue_number
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
-from agent.forge.label_check import label_problems
 from agent.forge.markers import hidden_in, signed
+from agent.forge.misspelt_labels import label_problems
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
@@ -420,16 +420,18 @@ class GitHubForge:
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
         with self.wire.hurried():
-            talk.react(self.wire, self.places.project_of(key), issue_number(key), comment)
+            reactions_and_replies.react(self.wire, self.places.project_of(key), issue_number(key), comment)
 
     def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
         """Implements `ForgeReports.reply`."""
         project = self.places.project_of(key)
-        return talk.reply(self.wire, project, comment, self._fit(body), self.places.is_own)
+        return reactions_and_replies.reply(self.wire, project, comment, self._fit(body), self.places.is_own)
 
     def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
         """Implements `ForgeReports.find_reply`."""
-        return talk.find_reply(self.wire, self.places.project_of(key), comment, marker, self.places.is_own)
+        return reactions_and_replies.find_reply(
+            self.wire, self.places.project_of(key), comment, marker, self.places.is_own
+        )
 
     def branch_page(self, url: str, branch: str) -> str:
         """Implements `ForgeReports.branch_page`."""

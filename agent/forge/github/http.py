@@ -1,7 +1,7 @@
 """The HTTP client of the GitHub adapter: rate limiter, token, conditional requests, retries; it translates errors of
 GitHub and PyGithub into errors of this program.
 
-The adapter sends its requests to the API through `GitHubWire`, and PyGithub transmits them (`requester.py`). This
+The adapter sends its requests to the API through `GitHubWire`, and PyGithub transmits them (`api_session.py`). This
 module knows GitHub's rate limits, pages, tokens and errors; it does not interpret issues, labels or pull requests.
 
 GET requests are conditional: an answer with an ETag is stored, compressed, and the next request for the same resource
@@ -27,8 +27,8 @@ from agent.forge.etag_cache import EtagCache, HttpAnswer, condition
 from agent.forge.github import errors as answers
 from agent.forge.github.answer_shapes import SHAPES
 from agent.forge.github.auth import AppToken, SettingsToken, private_key
+from agent.forge.host_facts_cache import HostFactsCache
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
-from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GitHubWire:
         self.host = host
         self.projects = projects
         self.limiter = RateLimiter(base_dir / "limits", host)
-        self.facts = SharedFacts(base_dir / "limits", host, self._account)
+        self.facts = HostFactsCache(base_dir / "limits", host, self._account)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.base_url = str(section.base_url).rstrip("/")
         self.prefix = urlsplit(self.base_url).path
@@ -85,8 +85,8 @@ class GitHubWire:
         self._requesters = threading.local()  # PyGithub's Requester mixes up the requests of threads that share it
 
     def _account(self) -> str:
-        """A name of the account that is the same in each process, for `SharedFacts`: the token is no such name, since
-        an App gets a new one each hour."""
+        """A name of the account that is the same in each process, for `HostFactsCache`: the token is no such name,
+        since an App gets a new one each hour."""
         app = self.section.app
         if app is None:
             return self.tokens.current()
@@ -298,9 +298,9 @@ class GitHubWire:
     def close(self) -> None:
         """Close this thread's connections to GitHub and remove the stored answers."""
         if self._requesters.__dict__:
-            from agent.forge.github import requester
+            from agent.forge.github import api_session
 
-            requester.close_sessions()
+            api_session.close_sessions()
         self._requesters.__dict__.clear()
         self.kept.clear()
 
@@ -310,19 +310,19 @@ class GitHubWire:
         ca_file = self.ca_file()
         mine: dict[str, Any] = self._requesters.__dict__  # of this thread
         if kind not in mine:
-            from agent.forge.github import requester
+            from agent.forge.github import api_session
 
             def as_app() -> str:
                 key = private_key(self.section)
                 self.learn(key)
-                token = requester.app_token(self.section.app.id, key)
+                token = api_session.app_token(self.section.app.id, key)
                 # the redactor masks the app's JSON web token for longer than the ten minutes in which the token is
                 # valid
                 self.learn(token, until=clock.now())
                 return token
 
             current = self.tokens.current if kind == "user" else as_app
-            mine[kind] = requester.make(self.base_url, current, ca_file, AGENT)
+            mine[kind] = api_session.make(self.base_url, current, ca_file, AGENT)
         return mine[kind]
 
     def _send(

@@ -2,7 +2,7 @@
 write to it.
 
 Facts about repositories are stored in memory for ten minutes; those that a task needs, and facts about people, are in
-`SharedFacts` too.
+`HostFactsCache` too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge import http
 from agent.forge.github.auth import AppToken
-from agent.forge.label_check import MOST_PROJECTS
 from agent.forge.markers import is_signed
+from agent.forge.misspelt_labels import MOST_PROJECTS
 from agent.forge.rate_limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Repositories:
             yield owner, repo
 
     def project_of(self, key: TaskKey) -> Project:
-        """The repository of a task key, also one that another process of this machine has read (`SharedFacts`)."""
+        """The repository of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
             with suppress(TypeError):  # another version of this program has written the fact

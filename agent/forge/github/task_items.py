@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
-from agent.forge.labels_shown import COLOURS, MEANINGS
+from agent.forge.label_appearance import COLOURS, MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

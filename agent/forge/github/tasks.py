@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import IssueUnreadable
-from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
 from agent.forge.github.requesting_person import assigned_again, events_of, is_asked, keep_asker, last_actor
 from agent.forge.task_getter import NOT_SHOWN, RESERVE, changed_just_now
+from agent.forge.timeline_task_getter import TimelineTaskGetter
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.forge.github.repositories import Project
 
 
-class GitHubTaskGetter(EventTaskGetter):
+class GitHubTaskGetter(TimelineTaskGetter):
     """One poll of all projects that the section covers."""
 
     forge: GitHubAdapter

@@ -25,7 +25,7 @@ from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Re
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, with_pull
-from agent.forge.gitlab import outgoing_text, talk, token_permissions
+from agent.forge.gitlab import outgoing_text, reactions_and_replies, token_permissions
 from agent.forge.gitlab.changed_items import changed_of, number_in, recent_in
 from agent.forge.gitlab.checks import CheckReader
 from agent.forge.gitlab.config_section import addresses, listed
@@ -48,7 +48,7 @@ from agent.forge.gitlab.task_items import TaskItems, collection_of, is_merge, nu
 from agent.forge.gitlab.tasks import KINDS, GitLabTaskGetter, MemberProjects
 from agent.forge.gitlab.text_edits import edit_of
 from agent.forge.issue_url import on_gitlab
-from agent.forge.label_check import MOST_PROJECTS, label_problems
+from agent.forge.misspelt_labels import MOST_PROJECTS, label_problems
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.token_account import account_in_words, agents_accounts
@@ -426,20 +426,22 @@ class GitLabForge:
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
         project = self.places.project_of(key, patience=QUICK)
-        talk.react(self.wire, project.path, self.items.path(key, project), comment)
+        reactions_and_replies.react(self.wire, project.path, self.items.path(key, project), comment)
 
     def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
         """Implements `ForgeReports.reply`."""
         project = self.places.project_of(key)
-        return talk.reply(self.wire, project.path, comment, self.notes.fit(body), self.places.is_own)
+        return reactions_and_replies.reply(self.wire, project.path, comment, self.notes.fit(body), self.places.is_own)
 
     def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
         """Implements `ForgeReports.find_reply`."""
-        return talk.find_reply(self.wire, self.places.project_of(key).path, comment, marker, self.places.is_own)
+        return reactions_and_replies.find_reply(
+            self.wire, self.places.project_of(key).path, comment, marker, self.places.is_own
+        )
 
     def settle_thread(self, key: TaskKey, comment: Comment) -> None:
         """Implements `ForgeReports.settle_thread`."""
-        talk.settle(self.wire, self.places.project_of(key).path, comment)
+        reactions_and_replies.settle(self.wire, self.places.project_of(key).path, comment)
 
     def shows_whole(self, text: str) -> bool:
         """Implements `ForgeReports.shows_whole`: GitLab does not show a text unchanged if it contains lines that GitLab

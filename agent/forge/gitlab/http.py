@@ -1,8 +1,8 @@
-"""The HTTP client for GitLab: the parts of the client in `forge/rest_wire.py` that are specific to GitLab's API.
+"""The HTTP client for GitLab: the parts of the client in `forge/rest_client.py` that are specific to GitLab's API.
 
-The adapter sends its requests to the API through `GitLabWire.call`, and python-gitlab transmits them (`requester.py`).
-This module knows GitLab's error answers, rate-limit headers and page headers; it does not interpret issues, labels or
-merge requests.
+The adapter sends its requests to the API through `GitLabWire.call`, and python-gitlab transmits them
+(`api_session.py`). This module knows GitLab's error answers, rate-limit headers and page headers; it does not interpret
+issues, labels or merge requests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.forge.gitlab import errors as answers
 from agent.forge.gitlab.answer_shapes import SHAPES
-from agent.forge.rest_wire import AGENT, PATIENT, QUICK, RestWire
+from agent.forge.rest_client import AGENT, PATIENT, QUICK, RestClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from agent.errors import ForgeError, ForgeRefused
     from agent.forge.etag_cache import HttpAnswer
-    from agent.forge.gitlab.requester import Requester
+    from agent.forge.gitlab.api_session import ApiSession
 
 __all__ = ["AGENT", "PATIENT", "QUICK", "GitLabWire", "is_missing"]
 
 
-class GitLabWire(RestWire):
+class GitLabWire(RestClient):
     """Sends requests to the API of the GitLab at `base_url` (host, port, sub-path), as the account of
     `section.token`."""
 
@@ -35,23 +35,23 @@ class GitLabWire(RestWire):
 
     def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
         super().__init__(section, base_url, base_dir, host)
-        self._requester: Requester | None = None
+        self._session: ApiSession | None = None
 
     def _send(
         self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         ca_file = self.ca_file()
-        if self._requester is None:
-            from agent.forge.gitlab.requester import Requester
+        if self._session is None:
+            from agent.forge.gitlab.api_session import ApiSession
 
-            self._requester = Requester(self.base_url, ca_file, AGENT)
+            self._session = ApiSession(self.base_url, ca_file, AGENT)
         headers = {"Accept": "application/json", **extra}
-        return self._requester.send(verb, path, self.token(), query=query, body=body, headers=headers)
+        return self._session.send(verb, path, self.token(), query=query, body=body, headers=headers)
 
     def _disconnect(self) -> None:
-        if self._requester is not None:
-            self._requester.close()
-            self._requester = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _reasons(self, content: bytes) -> tuple[str, ...]:
         return answers.parse_error(content)

@@ -2,7 +2,7 @@
 work, and which accounts are machines.
 
 Facts about GitLab's projects are stored in memory for ten minutes; those that a task needs, and facts about people, are
-in `SharedFacts` too.
+in `HostFactsCache` too.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Projects:
         return project
 
     def project_of(self, key: TaskKey, *, patience: float = PATIENT) -> Project:
-        """The project of a task key, also one that another process of this machine has read (`SharedFacts`)."""
+        """The project of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
             with suppress(TypeError):  # another version of this program has written the fact

@@ -23,11 +23,11 @@ from agent import clock
 from agent.errors import ConfigError, DiskError, ForgeError, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.comment_cursor import digest_of, edited
-from agent.forge.label_check import near
 from agent.forge.local import front_matter
 from agent.forge.local.comments import LocalComments, cursor_of, time_of
 from agent.forge.local.files import TrackerFiles
 from agent.forge.local.pulls import LocalPulls
+from agent.forge.misspelt_labels import near
 from agent.observe import log
 from agent.observe.item_loop import ItemLoop
 from agent.values import TaskKey

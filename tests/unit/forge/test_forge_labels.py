@@ -15,7 +15,7 @@ from agent.commands.doctor_check import OK, WARN
 from agent.config import load
 from agent.config.forge_sections import Start
 from agent.forge.base import ForgeReports, Labels
-from agent.forge.label_check import label_problems
+from agent.forge.misspelt_labels import label_problems
 from agent.intake.poller import Poller
 from agent.observe.events import Events
 from agent.values import TaskKey

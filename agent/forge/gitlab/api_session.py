@@ -1,10 +1,10 @@
 """Sends requests with the library python-gitlab, and changes three behaviours of that library.
 
-`requester.py` imports python-gitlab, which takes 0.15 s; it is imported at the first request, so a process without a
+`api_session.py` imports python-gitlab, which takes 0.15 s; it is imported at the first request, so a process without a
 GitLab task does not import python-gitlab. python-gitlab drops the headers of an error (such as Retry-After), follows a
-redirect to any host with the token, and reads `~/.netrc`; `requester.py` stores the last answer with its headers,
-refuses a redirect to another host, and does not read `~/.netrc`. `requester.py` does not wait for a rate limit and does
-not repeat a failed request.
+redirect to any host with the token, and reads `~/.netrc`; `api_session.py` stores the last answer with its headers,
+refuses a redirect to another host, and does not read `~/.netrc`. `api_session.py` does not wait for a rate limit and
+does not repeat a failed request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Session(OneHost):
         self.answer = response
 
 
-class Requester:
+class ApiSession:
     """Sends requests to the API at `base_url`; each thread has one connection."""
 
     def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:

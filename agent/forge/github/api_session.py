@@ -1,9 +1,9 @@
 """PyGithub's Requester with two additions: a redirected request keeps its query, and the token is read at each request.
 
-`requester.py` imports PyGithub, which takes 0.2 s and 17 MB; it is imported at the first request, so a process without
-a GitHub task does not import PyGithub.  PyGithub 2.10 uses only the path of a 301's address, so that after a repository
-was renamed `labels=…` and `page=…` are lost, and PyGithub does not follow a 307; the library `requests` follows both
-correctly.
+`api_session.py` imports PyGithub, which takes 0.2 s and 17 MB; it is imported at the first request, so a process
+without a GitHub task does not import PyGithub.  PyGithub 2.10 uses only the path of a 301's address, so that after a
+repository was renamed `labels=…` and `page=…` are lost, and PyGithub does not follow a 307; the library `requests`
+follows both correctly.
 """
 
 from __future__ import annotations

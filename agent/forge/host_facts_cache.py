@@ -28,7 +28,7 @@ MOST = 2000
 """The maximum number of facts in the file; the oldest facts are removed."""
 
 
-class SharedFacts:
+class HostFactsCache:
     """The shared facts about one forge host that one account has read.
 
     `account` returns a text that is the same for the same account in each process, such as the token; the file of facts

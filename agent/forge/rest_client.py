@@ -1,7 +1,7 @@
 """The HTTP client of a forge with a token in the settings: rate limiter, conditional requests, retries, pages; it
 translates the errors of the host and of libraries into errors of this program.
 
-The adapters of GitLab and Forgejo send their requests to the API through `RestWire.call`. `rest_wire.py` knows only
+The adapters of GitLab and Forgejo send their requests to the API through `RestClient.call`. `rest_client.py` knows only
 HTTP; it does not interpret issues, labels or pull requests. GitLab's and Forgejo's clients are subclasses
 (`gitlab/http.py`, `forgejo/http.py`); GitHub's client (`github/http.py`) is not a subclass, since GitHub has more kinds
 of tokens and of rate limits.
@@ -23,8 +23,8 @@ from agent.errors import AnswerOdd, ForgeLimited, ForgeUnreachable
 from agent.forge import http
 from agent.forge.ca_bundle import ca_bundle_of
 from agent.forge.etag_cache import EtagCache, HttpAnswer, condition, request_name
+from agent.forge.host_facts_cache import HostFactsCache
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
-from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ BUCKET = "api"
 AGENT = f"makimono/{__version__}"
 
 
-class RestWire(ABC):
+class RestClient(ABC):
     """Sends requests to the API of the host at `base_url` (scheme, host, port, sub-path), as the account of
     `section.token`.
 
@@ -62,7 +62,7 @@ class RestWire(ABC):
         self.prefix = urlsplit(base_url).path + self.api
         self.host = host
         self.limiter = RateLimiter(base_dir / "limits", host)
-        self.facts = SharedFacts(base_dir / "limits", host, self.token)
+        self.facts = HostFactsCache(base_dir / "limits", host, self.token)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
         self.reads = SingleReads()

@@ -8,14 +8,14 @@ from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent import clock
+from agent.forge.host_facts_cache import MOST, HostFactsCache
 from agent.forge.rate_limiter import RateLimiter, known_limits
 from agent.forge.refused_changes import RefusedChanges
-from agent.forge.shared_facts import MOST, SharedFacts
 
 
 @pytest.fixture
 def facts(tmp_path):
-    return lambda account="token": SharedFacts(tmp_path / "limits", "api.example.org:8080", lambda: account)
+    return lambda account="token": HostFactsCache(tmp_path / "limits", "api.example.org:8080", lambda: account)
 
 
 def test_a_fact_of_one_process_is_known_to_another_for_ten_minutes(facts):

@@ -1,8 +1,9 @@
 """Sends requests to Forgejo's API with the library `requests`; each thread has its own connection.
 
 For a renamed repository Forgejo answers 301 to every verb. After a 301 the library `requests` would turn a POST into a
-GET, and the list in the answer would pass for a success; so `requester.py` follows redirects itself, with the same verb
-and body, and only on the same host. `requester.py` does not wait for a rate limit and does not repeat a failed request.
+GET, and the list in the answer would pass for a success; so `api_session.py` follows redirects itself, with the same
+verb and body, and only on the same host. `api_session.py` does not wait for a rate limit and does not repeat a failed
+request.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TIMEOUT = 30.0
 REDIRECTS = 5
 
 
-class Requester:
+class ApiSession:
     """Sends requests to the API at `address`, which includes the path of the API."""
 
     def __init__(self, address: str, ca_file: Path | None, agent: str) -> None:

@@ -25,7 +25,7 @@ class _Project(Protocol):
     def full_name(self) -> str: ...
 
 
-class EventTaskGetter(BaseTaskGetter):
+class TimelineTaskGetter(BaseTaskGetter):
     """One poll of all projects that the section covers, on a host with lists of events."""
 
     forge: Any  # each subclass has the adapter of its forge

@@ -1,8 +1,8 @@
 """Compares the labels of the configuration with the labels that exist on a forge, to find misspelt labels.
 
 The program ignores an issue whose label is spelt in another way than the configured label, and without this check
-nobody would notice. The adapters read the labels; `label_check.py` compares them with the configured labels and writes
-the sentences for the operator.
+nobody would notice. The adapters read the labels; `misspelt_labels.py` compares them with the configured labels and
+writes the sentences for the operator.
 """
 
 from __future__ import annotations
