@@ -9,8 +9,8 @@ a later cleanup removes it like any folder without a row (`garbage.py`).
 
 The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  As
 long as a task may be continued, its row stays, and so do the files of its folder that describe its end, because a later
-task reads only these (`worker/parent_task.py`).  If a person gives an age (`--days`), tasks older than that are removed
-as a whole, even if they may be continued.
+task reads only these (`worker/earlier_task.py`).  If a person gives an age (`--days`), tasks older than that are
+removed as a whole, even if they may be continued.
 
 Each of several hosts that share a ledger cleans up the tasks on which it worked. If a host is gone for good, any other
 host removes its tasks, with row and replica. A host counts as gone when no row shows that it was active within the time

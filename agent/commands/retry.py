@@ -15,7 +15,7 @@ from agent import clock
 from agent.errors import ForgeError, MakimonoError, UsageError
 from agent.intake.enqueue import Intake, continue_task
 from agent.values import Status
-from agent.worker.parent_task import read_parent
+from agent.worker.earlier_task import read_parent
 
 if TYPE_CHECKING:
     from agent.intake.enqueue import Refusal

@@ -5,7 +5,7 @@ to claim it. Ctrl-C has the same effect as `stop UUID`: the task ends as stopped
 private tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured
 tracker, and for an issue that is to be solved in another repository. A daemon that finds a task of `solve` after a
 crash continues it like any other task. A second `solve` of an issue continues the first, on its branch while the pull
-request is open (`worker/parent_task.py`).
+request is open (`worker/earlier_task.py`).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from agent.wiring.disk_space import shortage
 from agent.wiring.folders import folder_of
 from agent.wiring.wiring import Wiring
 from agent.worker.attempt import Mode, attempt, hold
+from agent.worker.earlier_task import parent_of
 from agent.worker.fork_task import fork_from, fork_point
-from agent.worker.parent_task import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,7 +20,7 @@ from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.observe.item_loop import ItemLoop
 from agent.values import Public, Status
-from agent.worker.parent_task import summary_of
+from agent.worker.earlier_task import summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -33,8 +33,8 @@ from agent.issue.ci_rounds import line_of
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
 from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
+from agent.issue.ineffective_commands import post_reply
 from agent.issue.publish_filter import PublishFilter
-from agent.issue.replies import post_reply
 from agent.issue.status import WAITING, show_status
 from agent.issue.stop_reason import reason_on_forge
 from agent.observe.item_loop import ItemLoop
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Comment, Forge, PullRef
     from agent.intake.enqueue import Refusal
-    from agent.issue.replies import Why
+    from agent.issue.ineffective_commands import Why
     from agent.observe.events import Events
     from agent.taskqueue import Ledger, Row
     from agent.taskqueue.transitions import Request

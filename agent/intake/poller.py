@@ -25,7 +25,7 @@ from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
 from agent.observe.item_loop import WHOLE, ItemLoop
 from agent.taskqueue.row_holder import is_alone
 from agent.values import Status
-from agent.worker.parent_task import parent_of
+from agent.worker.earlier_task import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -28,7 +28,7 @@ from agent.errors import (
     StopHeard,
     WorkError,
 )
-from agent.work import changes, host_commits, push_errors, rebase
+from agent.work import changes, forge_signed_commits, push_errors, rebase
 from agent.work.lfs_server import LfsServer
 from agent.work.remote import Login, Remote
 from agent.work.untrusted_tree import shown
@@ -196,7 +196,7 @@ class Publisher:
 
         name = f"{PUSH}{head}"
         if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
-            do()  # the commit was pushed, and the branch was removed later (`upstream.py` detected it)
+            do()  # the commit was pushed, and the branch was removed later (`concurrent_changes.py` detected it)
         self.effects.once(name, look_up, do, branch=branch, commit=head)
         self._remove_objects()
         if self.workspace.state.pushed != head:
@@ -214,13 +214,13 @@ class Publisher:
         pushed = state.pushed or self.remote.commit_of(workspace.branch)
         known = [one for one in (state.start, state.base_commit, pushed) if one is not None]
         known = [one for one in known if rebase.has_commit(workspace.git_dir, one)]
-        if not known or not (commits := host_commits.unsigned(workspace.git_dir, head, known)):
+        if not known or not (commits := forge_signed_commits.unsigned(workspace.git_dir, head, known)):
             return head
         self._upload(head)
         self._has_objects = True
         try:
             self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
-            made = host_commits.make_again(workspace.git_dir, commits, maker)
+            made = forge_signed_commits.make_again(workspace.git_dir, commits, maker)
         except Fenced:
             raise  # the ref belongs to the attempt that owns the task now
         except Exception:
@@ -239,7 +239,7 @@ class Publisher:
 
     @property
     def _objects(self) -> str:
-        return f"{host_commits.OBJECTS}{self.workspace.context_dir.name}"
+        return f"{forge_signed_commits.OBJECTS}{self.workspace.context_dir.name}"
 
     def _upload(self, head: str) -> None:
         """Upload the content of Git LFS files, since the remote must never have a commit without its content."""

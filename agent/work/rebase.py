@@ -60,7 +60,8 @@ def commits(git_dir: Path, since: str, head: str) -> list[str]:
 
 def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
     """Whether the account with the mail address `email` committed every commit after `since`, and none is a merge.
-    Commits that the forge itself made in the name of the program's account count as its own (`host_commits.py`)."""
+    Commits that the forge itself made in the name of the program's account count as its own
+    (`forge_signed_commits.py`)."""
     done = git("log", "--format=%ae %ce %P", f"{since}..{head}", git_dir=git_dir)
     found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]
     return all(len(line) == 3 and _is_of(email, *line[:2]) for line in found)

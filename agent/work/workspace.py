@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from agent import durable_files, proc
 from agent.errors import GitError, RulesRefused, StopHeard, WorkError
 from agent.gitcmd import Identity, fields_of, git
-from agent.work import changes, gitdir, merging, rebase, refs, untrusted_tree
+from agent.work import changes, conflict_markers, gitdir, rebase, refs, untrusted_tree
 from agent.work.commit import TRUE_STAT, Index, commit
-from agent.work.commit_membership import CommitMembership
+from agent.work.commit_exclusions import CommitExclusions
 from agent.work.first_state import first_state
 from agent.work.lfs import LfsTree
 from agent.work.lfs_content import LIMIT, Content
@@ -98,7 +98,7 @@ class Workspace:
         server = LfsServer(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
         self.lfs = Content(self.git_dir, mirror.path, server, lfs_limit, self.reports)
         self._uploads = pushes and server.is_reachable()
-        self._fates = CommitMembership(self.git_dir, self.tree, self._env, lfs=self._uploads)
+        self._fates = CommitExclusions(self.git_dir, self.tree, self._env, lfs=self._uploads)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Workspace:
             self.update_state(refused=None)
         self._put_gitfile_back()
         self._finish_merge()
-        if left := merging.left(self.tree, self.state.unresolved):
+        if left := conflict_markers.left(self.tree, self.state.unresolved):
             raise RulesRefused(left)
         stage = self._stage()
         said, self._left_out = self._left_out, stage.update()

@@ -23,7 +23,7 @@ from agent.observe import log
 from agent.observe.traces import traced
 from agent.values import Status
 from agent.wiring.folders import make_folder
-from agent.worker import process_groups, program_files, unopened_attempts
+from agent.worker import process_groups, program_upgrade, unopened_attempts
 from agent.worker.error_disposition import reading_of
 from agent.worker.handler import TaskHandler
 from agent.worker.hang_trace import trace_on_signal
@@ -165,7 +165,7 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
         if not isinstance(error, Exception):
             wiring.ledger.finish(claim.uuid, claim.attempt, Status.STOPPED, outcome="stopped")
             return
-        replaced = isinstance(error, MISTAKES) and program_files.replaced()
+        replaced = isinstance(error, MISTAKES) and program_upgrade.replaced()
         final, code, why = reading_of(error, replaced=replaced)
         why = wiring.redact(why)
         tries = unopened_attempts.count(unopened_in) if unopened_in is not None and not final else 0

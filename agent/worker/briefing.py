@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Comment, IssueText
     from agent.values import Json
     from agent.work.workspace import Workspace
-    from agent.worker.parent_task import ParentTask
+    from agent.worker.earlier_task import ParentTask
 
 RULES = ("AGENTS.md", "CLAUDE.md")
 RULES_SOURCE = "repository rules: "

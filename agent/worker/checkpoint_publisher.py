@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agent.worker.delivery import Delivery
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 class Checkpoint:

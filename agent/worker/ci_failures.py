@@ -21,7 +21,7 @@ from agent.window.budgets import LEAST, divide
 if TYPE_CHECKING:
     from agent.forge.checks import Check
     from agent.worker.briefing import BriefingBudget
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 SOURCE = "CI job "
 MOST = 5

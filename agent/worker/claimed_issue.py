@@ -12,14 +12,14 @@ from agent import clock, deadline
 from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
 from agent.worker.ci_failures import CiFailures, read_failures
+from agent.worker.earlier_task import read_parent
 from agent.worker.issue_checks import check_issue
-from agent.worker.parent_task import read_parent
 from agent.worker.task_facts import may_author_ask
 
 if TYPE_CHECKING:
     from agent.forge.base import Forge, IssueText
-    from agent.worker.parent_task import ParentTask
-    from agent.worker.session import TaskRun
+    from agent.worker.earlier_task import ParentTask
+    from agent.worker.task_run import TaskRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.sandbox.base import Sandbox, Streams
     from agent.values import Finished
     from agent.work.workspace import Workspace
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 REFUSAL = "commands"
 """Name of the receipt that records whether commands of the model can be run."""

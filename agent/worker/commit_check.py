@@ -17,7 +17,7 @@ from agent.work.verify import Verdict, verify
 if TYPE_CHECKING:
     from agent.worker.command_runner import CommandRunner
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command: str) -> Report:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agent.worker.delivery import Delivery
     from agent.worker.mcp_tools import TaskMcpTools
     from agent.worker.preparation import Prepared
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.values import Outcome
     from agent.worker.delivery_report import Report
     from agent.worker.preparation import Prepared
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 class Delivery:

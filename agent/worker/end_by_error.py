@@ -15,7 +15,7 @@ from agent.issue.status import for_the_disk
 from agent.observe import log
 from agent.values import End, Outcome, Status
 from agent.wiring.disk_space import OUTCOME
-from agent.worker import program_files, requeue, unpublished_work
+from agent.worker import program_upgrade, requeue, unpublished_work
 from agent.worker.end_of_attempt import close_row, pause_row
 from agent.worker.error_disposition import Disposition, dispose
 from agent.worker.final_state import FinalState
@@ -23,7 +23,7 @@ from agent.worker.notify import compose, notify_finished
 from agent.worker.outcome import StatusDecision
 
 if TYPE_CHECKING:
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
 """Ends of the model's work after which only publishing can have failed."""
@@ -36,7 +36,7 @@ def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> D
     """
     state = requeue.state_of(run.context, outcome)
     if isinstance(error, MISTAKES):
-        state = replace(state, replaced=program_files.replaced())
+        state = replace(state, replaced=program_upgrade.replaced())
     todo = dispose(error, state)
     if todo.what == "fail":
         said = {"message": "Task processing failed", "code": todo.code, "error": todo.why}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.worker.final_state import FinalState
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:

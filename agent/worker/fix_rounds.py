@@ -22,8 +22,8 @@ from agent.values import End, Outcome, Status
 from agent.window.budgets import LEAST, divide
 from agent.work import rebase
 from agent.worker import unpublished_work
-from agent.worker.conditions import KIND as CONDITION
 from agent.worker.outcome import decide, is_mendable
+from agent.worker.reviewer_conditions import KIND as CONDITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.values import Json
     from agent.worker.conversation import Conversation
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 KIND = "fix"
 """Kind of the message that sends work back to the model, and name of the receipt about it.

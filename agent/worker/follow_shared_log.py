@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.errors import MakimonoError
 
 if TYPE_CHECKING:
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 LAYER = "shared log of memory"
 PATIENCE = 1.0

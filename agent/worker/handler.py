@@ -3,8 +3,8 @@
 The handler of a task runs in the process that holds the task's lock and its claim. Each step of the handler saves its
 result to disk before the next step begins. If the handler runs again from the start after a crash, it repeats no
 outside effect that was completed. The module `error_disposition.py` decides what happens to the task after an error. A
-`session.TaskRun` has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that makes
-them.
+`task_run.TaskRun` has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that
+makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from agent.llm.base import Interrupted
 from agent.values import End, Outcome, Status
 from agent.work import work_tree_snapshot
 from agent.worker import requeue, unopened_attempts, unpublished_work
-from agent.worker.condition_rounds import goes_back
 from agent.worker.conversation import Conversation
 from agent.worker.delivery import Delivery
 from agent.worker.end_by_error import carry_out, disposition_of
@@ -32,14 +31,15 @@ from agent.worker.outcome import decide, is_checked, with_review
 from agent.worker.preparation import prepare
 from agent.worker.replicator import END_SECONDS
 from agent.worker.replies import ask_reviewers
-from agent.worker.session import open_run
+from agent.worker.reviewer_condition_rounds import goes_back
 from agent.worker.task_facts import record_delivery
+from agent.worker.task_run import open_run
 
 if TYPE_CHECKING:
     from agent.forge import Task
     from agent.wiring.wiring import Wiring
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 class TaskHandler:

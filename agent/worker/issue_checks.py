@@ -18,7 +18,7 @@ from agent.work import work_tree_snapshot
 if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Comment, IssueText
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:

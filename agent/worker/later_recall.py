@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.tools import Toolbox
     from agent.values import Json
     from agent.window.context_window import Window
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 LATER = (COMMENT, COMPACTION, HISTORY)
 PART = 2

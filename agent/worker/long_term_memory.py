@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.memory.recall import TaskRecall
     from agent.work.workspace import Workspace
     from agent.worker.preparation import Prepared
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 OFFERED = "recall_tool"
 """Name of the receipt in effects.jsonl that records whether the model gets the tool `recall`."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.tools.mcp.offered_tools import ListedTool
     from agent.values import Json
     from agent.worker.command_runner import CommandRunner
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 LEAST_LEFT = 0.6
 """The share of the window that all tools of a task together must leave free."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent.worker.delivery_report import Report
     from agent.worker.outcome import StatusDecision
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def notify_paused(run: TaskRun, outcome: Outcome) -> None:

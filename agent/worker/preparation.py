@@ -21,7 +21,7 @@ from agent.worker.work_tree_start import open_work_tree
 if TYPE_CHECKING:
     from agent.work.publish import Publisher
     from agent.worker.claimed_issue import ClaimedIssue
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
     from agent.worker.work_tree_start import StartedTree
 
 

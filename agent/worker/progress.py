@@ -38,7 +38,7 @@ ORDERED = (End.PAUSED, End.STOPPED)
 
 
 class ShownRun(Protocol):
-    """The attributes and methods of a run that the progress comment needs (`session.TaskRun`). `tools` is None until
+    """The attributes and methods of a run that the progress comment needs (`task_run.TaskRun`). `tools` is None until
     the tools are restored."""
 
     settings: Settings

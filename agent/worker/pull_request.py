@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.forge.base import IssueText, PullRef
     from agent.work.workspace import Workspace
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 PULL, READY = "pull", "ready"
 """The name of the effect of opening the pull request (for a later pull request the name also has the id of the one

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Comment
     from agent.worker.delivery_report import Report
     from agent.worker.outcome import StatusDecision
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 @dataclass(frozen=True, slots=True)

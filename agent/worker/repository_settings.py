@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent.values import Json
     from agent.work.mirror import Mirror
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 NAME = "repository_file.json"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger
     from agent.values import Outcome, Status
     from agent.worker.error_disposition import Disposition
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 TRIES = "tries"
 """Name of the receipt in which tries are counted; attempts that ended by a drain, an answer or a pause do not count."""

@@ -26,14 +26,14 @@ from agent.llm.base import Interrupted
 from agent.security.sanitise import clean
 from agent.values import End
 from agent.work import changes
-from agent.worker.conditions import conditions_so_far
+from agent.worker.reviewer_conditions import conditions_so_far
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText
     from agent.values import Json
     from agent.work.workspace import Workspace
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 NAMED = 50
 """The maximum number of changed tests, and of notices, that the reviewers get."""

@@ -17,7 +17,7 @@ from agent.prompts.rendering import block
 from agent.security.guarded_paths import notable
 from agent.security.hidden_diff_lines import hidden_lines
 from agent.work import rebase
-from agent.work.upstream import catch_up
+from agent.work.concurrent_changes import catch_up
 from agent.work.verify import touched_tests
 from agent.worker.commit_message import signed_off
 from agent.worker.delivery_report import Report
@@ -26,7 +26,7 @@ from agent.worker.outcome import MENDABLE
 if TYPE_CHECKING:
     from agent.values import Public
     from agent.worker.preparation import Prepared
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 REMOVED = "branch-removed"
 """Name of the receipt that is there if somebody removed the branch that the task had pushed."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.values import Json
     from agent.work.workspace import Workspace
     from agent.worker.delivery_report import Report
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 ORIGIN, DELIVERY = "origin", "delivery"
 

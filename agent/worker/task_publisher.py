@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.work.workspace import Workspace
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def open_publisher(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
     from agent.worker.delivery import Delivery
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 MARK = PUBLISHING
 """Name of the receipt, and value of the row's `outcome`, while publication is pending."""

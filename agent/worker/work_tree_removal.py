@@ -13,7 +13,7 @@ from agent.values import Status
 from agent.work.untrusted_tree import remove
 
 if TYPE_CHECKING:
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 def remove_work_tree(run: TaskRun, status: Status) -> None:

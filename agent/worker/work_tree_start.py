@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from agent.work.mirror import Mirror
     from agent.work.work_tree_snapshot import RestoredTree
     from agent.worker.branch_plan import BranchPlan
+    from agent.worker.earlier_task import ParentTask, UnpublishedCommits
     from agent.worker.fork_task import ForkPoint
-    from agent.worker.parent_task import ParentTask, UnpublishedCommits
     from agent.worker.repository_settings import RepositorySettings
-    from agent.worker.session import TaskRun
+    from agent.worker.task_run import TaskRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from agent.daemon.daemon import Daemon
 from agent.errors import ConfigError, ReplicaAway
 from agent.values import End, Outcome, TaskKey
 from agent.wiring.folders import folder_of
-from agent.worker.parent_task import parent_of, read_parent
+from agent.worker.earlier_task import parent_of, read_parent
 
 
 def ended(here, number, status="completed", days=100.0, parent="completed"):

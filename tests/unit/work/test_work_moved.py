@@ -10,7 +10,7 @@ from agent.errors import PolicyViolation, PushRejected, RebaseConflict
 from agent.gitcmd import git
 from agent.security import secrets
 from agent.work import Publisher, rebase
-from agent.work.upstream import catch_up
+from agent.work.concurrent_changes import catch_up
 
 BRANCH = "makimono/7-11111111"
 WHO = ("Makimono", "bot@example.com")

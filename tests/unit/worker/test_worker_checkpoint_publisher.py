@@ -15,7 +15,7 @@ from agent.forge.local.forge import LocalForge
 from agent.values import End, Status
 from agent.wiring.wiring import Wiring
 from agent.work.remote import Remote
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 
 PLAN = {"items": [{"text": "Write a", "status": "done"}, {"text": "Write b", "status": "pending"}]}
 LATER = says("openai", "", [call("write_file", {"path": "late.txt", "content": "late\n"}, "call_9")])

@@ -15,7 +15,7 @@ from agent.worker.delivery import Delivery
 from agent.worker.notify import compose, notify_finished
 from agent.worker.outcome import decide
 from agent.worker.preparation import prepare
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 
 DONE = Outcome(End.FINISHED, summary="It is done.", title="Mend it")
 

@@ -44,7 +44,7 @@ from agent.errors import (
 )
 from agent.values import End, Outcome
 from agent.window.base import _NOT_FITTING, DoesNotFit
-from agent.worker import program_files
+from agent.worker import program_upgrade
 from agent.worker.error_disposition import (
     ATTEMPTS,
     FINAL,
@@ -261,10 +261,10 @@ def test_a_module_that_was_written_anew_is_noticed(tmp_path, monkeypatch):
     (tmp_path / "room").mkdir()
     (tmp_path / "room/one.py").write_text("one = 1\n")
     (tmp_path / "notes.txt").write_text("x")
-    monkeypatch.setattr(program_files, "LOADED", program_files.stats(tmp_path))
-    monkeypatch.setattr(program_files, "stats", partial(program_files.stats, tmp_path))
-    assert not program_files.replaced()
+    monkeypatch.setattr(program_upgrade, "LOADED", program_upgrade.stats(tmp_path))
+    monkeypatch.setattr(program_upgrade, "stats", partial(program_upgrade.stats, tmp_path))
+    assert not program_upgrade.replaced()
     (tmp_path / "notes.txt").write_text("y")
-    assert not program_files.replaced()
+    assert not program_upgrade.replaced()
     (tmp_path / "room/new.py").write_text("")
-    assert program_files.replaced()
+    assert program_upgrade.replaced()

@@ -40,7 +40,7 @@ from agent.worker.handler import TaskHandler
 from agent.worker.issue_pictures import IssuePictures
 from agent.worker.later_recall import LaterRecall
 from agent.worker.requeue import try_now
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 from agent.worker.unpublished_work import lies_elsewhere
 
 FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."})])
@@ -504,7 +504,7 @@ def test_an_end_that_another_host_had_begun_to_tell_is_the_end(work, monkeypatch
     here, handler, task = work(model)
     where = {
         "before it is told": ("agent.worker.end_of_attempt.notify_finished", dies),
-        "before the label": ("agent.worker.session.TaskRun.move_label", dies),
+        "before the label": ("agent.worker.task_run.TaskRun.move_label", dies),
         "before the row": ("agent.worker.end_of_attempt.close_row", dies),
     }
     with monkeypatch.context() as patch:
@@ -529,7 +529,7 @@ def test_an_end_that_another_host_had_begun_to_tell_is_the_end(work, monkeypatch
 
 @pytest.mark.parametrize("error", [ForgeUnreachable("no answer"), DiskError("no space left")], ids=["forge", "disk"])
 @pytest.mark.parametrize(
-    "where", ["agent.worker.end_of_attempt.notify_finished", "agent.worker.session.TaskRun.move_label"]
+    "where", ["agent.worker.end_of_attempt.notify_finished", "agent.worker.task_run.TaskRun.move_label"]
 )
 def test_an_end_that_is_decided_outlasts_what_its_telling_waits_for(work, monkeypatch, where, error):
     """And so another host, which has not the folder, does not begin anew."""
@@ -684,7 +684,7 @@ def test_what_was_asked_is_done_although_the_forge_is_away_and_shown_when_it_is_
         raise ForgeError("the forge is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("agent.worker.session.TaskRun.move_label", away)
+        patch.setattr("agent.worker.task_run.TaskRun.move_label", away)
         assert str(handler.handle(task).end) == {"stop": "stopped", "pause": "paused"}[word]
     row = here.ledger.get(UUID % 1)
     assert str(row.status) == {"stop": "stopped", "pause": "paused"}[word]

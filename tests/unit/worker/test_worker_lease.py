@@ -12,7 +12,7 @@ from agent.context.manager import LEASE_SECONDS
 from agent.errors import Fenced
 from agent.worker import lease as leases
 from agent.worker.lease import Lease
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from agent.worker.command_runner import CommandRunner
 from agent.worker.notify import compose, notify_finished, notify_paused
 from agent.worker.outcome import decide
 from agent.worker.progress import EDIT_SECONDS, WAIT_SECONDS, WaitEvents
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 from agent.worker.work_tree_start import open_or_restore
 
 

@@ -16,7 +16,7 @@ from agent.forge.base import Comment, ForgeReports
 from agent.issue.answers import Reply
 from agent.values import End, Outcome, Public, Status
 from agent.worker.notify import notify_paused
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 
 PLACES = {
     "github": (GitHubPlace, GITHUB_TOKEN, "acme/web"),

@@ -16,7 +16,7 @@ from agent.taskqueue.row_holder import hostname
 from agent.values import End, Outcome, Status
 from agent.worker import requeue, unpublished_work
 from agent.worker.error_disposition import ATTEMPTS, PUBLISHING_HOURS, dispose
-from agent.worker.session import TaskRun
+from agent.worker.task_run import TaskRun
 
 DONE = Outcome(End.FINISHED, summary="It is done.", title="Mend it", code="")
 

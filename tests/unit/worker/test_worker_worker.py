@@ -108,7 +108,7 @@ def test_a_mistake_before_the_handler_has_the_code_that_the_handler_would_give_i
     here = place()
     claim = here.claim(1)
     mistake = AttributeError("module 'agent.durable_files' has no attribute 'read_at'")
-    monkeypatch.setattr("agent.worker.program_files.replaced", lambda: replaced)
+    monkeypatch.setattr("agent.worker.program_upgrade.replaced", lambda: replaced)
     give_up_claim(here.wiring, claim, mistake)
     row = here.ledger.get(claim.uuid)
     todo = dispose(mistake, TaskState(begun=False, replaced=replaced))

@@ -19,8 +19,8 @@ from agent.forge.what_starts import how_to_ask, start_of
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
 from agent.issue.comments import truncate
+from agent.issue.ineffective_commands import post_reply
 from agent.issue.publish_filter import PublishFilter
-from agent.issue.replies import post_reply
 from agent.issue.stop_reason import reason_on_forge
 from agent.worker.commit_author import author_at
 from agent.worker.control import TaskControl

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-class CommitMembership:
+class CommitExclusions:
     """Checks the paths of one work tree.  `lfs`: whether content of Git LFS is committed as a pointer."""
 
     def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str], *, lfs: bool = False) -> None:

@@ -7,7 +7,7 @@ from work_repos import Receipts, Source, commit, sh
 
 from agent.errors import ForgeUnreachable, PushRejected
 from agent.forge.github.signed_commits import SignedCommits
-from agent.work import Publisher, host_commits, rebase
+from agent.work import Publisher, forge_signed_commits, rebase
 
 BRANCH = "makimono/7-11111111"
 APP = "makimono-app[bot]"
@@ -111,7 +111,7 @@ def test_while_the_signature_service_is_away_the_work_waits(source, make_workspa
     place, maker = host()
     workspace = make_workspace(source)
     change(workspace)
-    for reason in host_commits.AWAY:
+    for reason in forge_signed_commits.AWAY:
         place.server.service_away = reason
         with pytest.raises(ForgeUnreachable, match=reason):
             publisher(workspace, maker).push()
@@ -207,7 +207,7 @@ def test_after_the_first_commit_of_an_empty_repository_the_host_makes_the_others
 
 
 def test_many_paths_go_in_several_requests(source, make_workspace, host, monkeypatch):
-    monkeypatch.setattr(host_commits, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(forge_signed_commits, "MOST_ENTRIES", 2)
     place, maker = host()
     workspace = make_workspace(source)
     for number in range(4):

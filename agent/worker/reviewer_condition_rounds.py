@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.prompts import render
-from agent.worker.conditions import KIND, conditions_so_far
 from agent.worker.fix_rounds import reopen, send_back, send_round
+from agent.worker.reviewer_conditions import KIND, conditions_so_far
 
 if TYPE_CHECKING:
     from agent.values import Outcome

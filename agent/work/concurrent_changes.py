@@ -5,8 +5,8 @@ Each delivery looks once for changes that others made, before it publishes.
 Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them, or the delivery
 ends with PushRejected. If the base branch has moved, the task's commits are rebased onto it, provided that the task
 wrote every commit of its branch; the checks then run on exactly the commits that are delivered. If a rebase would
-conflict, the task's commits stay unchanged. `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes.
-docs/forges.md, "Others work too", describes the cases.
+conflict, the task's commits stay unchanged. `concurrent_changes.py` fetches and rebases, but pushes nothing;
+`Publisher` pushes. docs/forges.md, "Others work too", describes the cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamChange:
+class ConcurrentChanges:
     """What other people changed in the base branch and in the task's branch, as `catch_up` found it.
 
     `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
@@ -35,7 +35,7 @@ class UpstreamChange:
     removed: bool = False
 
 
-def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
+def catch_up(workspace: Workspace, who: tuple[str, str]) -> ConcurrentChanges:
     """Fetch from the remote, and rebase the task's commits onto new commits; `who` is their committer.
 
     Raises PushRejected if the task's branch on the remote has commits with which the task's cannot be combined: then no
@@ -46,29 +46,29 @@ def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     return replace(_catch_up(workspace, who, removed), removed=bool(removed))
 
 
-def _catch_up(workspace: Workspace, who: tuple[str, str], removed: tuple[str, ...]) -> UpstreamChange:
+def _catch_up(workspace: Workspace, who: tuple[str, str], removed: tuple[str, ...]) -> ConcurrentChanges:
     notes = (*removed, *_onto_their_commits(workspace, who))
     base = workspace.mirror.commit_of(workspace.base)
     head = workspace.head()
     if base is None or head is None:
-        return UpstreamChange(notes, base_gone=workspace.base_commit is not None)
+        return ConcurrentChanges(notes, base_gone=workspace.base_commit is not None)
     parted = rebase.merge_base(workspace.git_dir, base, head)
     theirs = workspace.mirror.commit_of(workspace.branch)
     is_ours = theirs in (None, workspace.state.pushed) or rebase.is_ancestor(workspace.git_dir, theirs, head)
     if parted is None or parted == base:
-        return UpstreamChange(notes)
+        return ConcurrentChanges(notes)
     if not is_ours or not rebase.all_of(workspace.git_dir, parted, head, who[1]):
         if paths := rebase.conflicts(workspace.git_dir, head, base):
-            return UpstreamChange(notes, conflicts=paths)
+            return ConcurrentChanges(notes, conflicts=paths)
         said = f"{workspace.base} has moved on; the branch has commits of others and was not rebased onto it"
-        return UpstreamChange((*notes, said))
+        return ConcurrentChanges((*notes, said))
     if why := rebase.too_old():
-        return UpstreamChange((*notes, f"{workspace.base} has moved on; the branch was not rebased onto it: {why}"))
+        return ConcurrentChanges((*notes, f"{workspace.base} has moved on; the branch was not rebased onto it: {why}"))
     try:
         workspace.move_onto(base, since=parted, who=who, base_commit=base, pushed=theirs)
     except RebaseConflict as conflict:
-        return UpstreamChange(notes, conflicts=conflict.paths)
-    return UpstreamChange((*notes, f"{workspace.base} had moved on; the commits were rebased onto {base[:12]}"))
+        return ConcurrentChanges(notes, conflicts=conflict.paths)
+    return ConcurrentChanges((*notes, f"{workspace.base} had moved on; the commits were rebased onto {base[:12]}"))
 
 
 def _removed(workspace: Workspace) -> tuple[str, ...]:
