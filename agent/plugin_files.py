@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import filetree
 from agent.errors import PlugInRefused
-from agent.write_access import writers, writers_above
+from agent.other_writers import writers, writers_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -89,7 +89,7 @@ class PluginGuard:
     def check_program(self, key: str, path: Path) -> None:
         """Raise CommandRefused unless only this user and root may write the program or script that a key of the
         configuration names."""
-        from agent.write_access import writers_of
+        from agent.other_writers import writers_of
 
         try:
             who = writers_of(path)
@@ -173,7 +173,7 @@ class PluginGuard:
 
     def _pins(self) -> dict[str, Any] | None:
         """The pins in `plugins.lock`, None if the file does not exist."""
-        from agent.write_access import writers, writers_above
+        from agent.other_writers import writers, writers_above
 
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

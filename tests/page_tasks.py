@@ -18,7 +18,7 @@ from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
 from agent.daemon.health import HealthFile
 from agent.daemon.program_version import lock_of
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.taskqueue import row_holder
 from agent.values import End, Outcome, Usage
 from agent.wiring.memory import open_memory

@@ -183,7 +183,7 @@ def serve(orders):
     import agent.cli.main
     import agent.daemon.daemon
     import agent.daemon.preload
-    import agent.daemon.preload_memory  # noqa: F401
+    import agent.daemon.preload_memory_package  # noqa: F401
     from agent.config.base import Section
 
     for model in (Section, *below(Section)):

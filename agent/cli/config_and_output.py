@@ -63,7 +63,7 @@ class CliState:
 
     def has_tasks(self) -> bool:
         """Whether the ledger (the database of tasks) exists; the check does not create it."""
-        from agent.store.ledgers import LedgerKind
+        from agent.store.configured_ledger import LedgerKind
 
         return LedgerKind.from_settings(self.settings_to_inspect).exists()
 
@@ -74,7 +74,7 @@ class CliState:
 
     def where_none(self) -> str:
         """An error text: base_dir has no ledger, and the current folder may be the wrong one."""
-        from agent.store.ledgers import LedgerKind
+        from agent.store.configured_ledger import LedgerKind
 
         said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.from_settings(self.settings_to_inspect).title}"
         if self.config is None and not Path("config.yaml").exists():

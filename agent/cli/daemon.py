@@ -143,7 +143,7 @@ def retry(
     ] = None,
 ) -> int:
     """Queue a new task that continues an ended task, or one new task for each task that failed since a time."""
-    from agent.commands.orders import retry_by_prefix
+    from agent.commands.task_control import retry_by_prefix
     from agent.wiring.wiring import Wiring
 
     state: CliState = context.obj
@@ -193,7 +193,7 @@ def _retry_all(state: CliState, text: str, code: str | None, priority: int | Non
 
 def _ask(state: CliState, prefix: str, word: Request) -> int:
     """Request a stop, pause or resume of the task with a uuid that begins with `prefix`."""
-    from agent.commands.orders import give_order
+    from agent.commands.task_control import give_order
     from agent.wiring.wiring import Wiring
 
     state.require_tasks(prefix)

@@ -30,7 +30,7 @@ def markdown() -> str:
 def commands() -> Iterator[tuple[str, Any]]:
     """(name, command) of every command, in the order of their names; the name of a command in a group is `group
     command`."""
-    from agent.cli import commands as every  # noqa: F401 - each command registers itself on `app`
+    from agent.cli import command_registration as every  # noqa: F401 - each command registers itself on `app`
     from agent.cli.app import app
 
     yield from _inside("", typer.main.get_command(app))

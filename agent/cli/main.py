@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from agent import durable_files
-from agent.cli import commands  # noqa: F401 - each command registers itself on `app`
+from agent.cli import command_registration  # noqa: F401 - each command registers itself on `app`
 from agent.cli.app import INTERRUPTED, app
 from agent.cli.config_and_output import CliState, failure, take_global_options
 from agent.errors import HostError, MakimonoError

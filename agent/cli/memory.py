@@ -12,7 +12,7 @@ from agent.cli import tables
 from agent.cli.app import app
 from agent.cli.config_and_output import require_folder_of
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
-from agent.cli.inspect import display_time
+from agent.cli.tasks_request_config import display_time
 from agent.errors import MemoryUnavailable, UsageError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agent.cli import tables
 from agent.cli.app import app
 from agent.cli.config_and_output import require_folder_of, write
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
-from agent.cli.inspect import costed, display_time
+from agent.cli.tasks_request_config import costed, display_time
 from agent.cli.termination import sigterm_as_exit
 from agent.cli.watch_tasks import SECONDS, can_redraw, json_line, nobody_reads
 from agent.errors import LedgerError, UsageError
@@ -99,7 +99,7 @@ def _print_outcome(state: CliState, found: Timeline, reason: Reason | None, turn
 
 
 def _write_html(state: CliState, uuid: str, path: Path) -> int:
-    from agent.dashboard.html_page import write_page
+    from agent.dashboard.task_export import write_page
 
     require_folder_of(path)
     made = write_page(state.settings_to_inspect, uuid, path)

@@ -20,7 +20,7 @@ from agent.cli.config_and_output import write
 from agent.cli.termination import sigterm_as_exit
 from agent.errors import LedgerError
 from agent.security.terminal import plain_json
-from agent.store.ledgers import is_local
+from agent.store.configured_ledger import is_local
 from agent.store.storable_text import fit_json
 
 if TYPE_CHECKING:

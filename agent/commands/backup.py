@@ -22,9 +22,9 @@ from agent import clock, durable_files, filetree, treecopy
 from agent.context.stores import file_names
 from agent.errors import DiskError, UsageError
 from agent.issue import claims
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
+from agent.store.configured_ledger import LedgerKind
 from agent.store.db import copy as copy_database
-from agent.store.ledgers import LedgerKind
 from agent.wiring.folders import QUARANTINE
 from agent.wiring.private_tracker import FOLDER as SOLO
 

@@ -29,7 +29,7 @@ from agent import clock, durable_files, filetree
 from agent.commands.garbage import remove_unused
 from agent.commands.removed_items import Removed, remove_each, size_of, tree_size
 from agent.errors import ConfigError, LedgerError, MakimonoError
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import STATE
 from agent.taskqueue.row_holder import of_another_host

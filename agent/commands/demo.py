@@ -31,7 +31,7 @@ from agent.gitcmd import Identity, git
 from agent.llm import make_client, urls
 from agent.llm.server_info import same_model
 from agent.sandbox import Mounts, make_sandbox, probe, sandbox_user
-from agent.store import ledgers
+from agent.store import configured_ledger
 from agent.store.jsonl import records
 from agent.wiring.folders import folder_of
 from agent.wiring.wiring import Wiring
@@ -150,7 +150,7 @@ class Demo:
             "local.repos": {"default": str(self.repository)},
             "context_storage.base_dir": str(self.folder / "contexts"),
             "context_storage.enabled": True,
-            "taskqueue.ledger": ledgers.OWN,
+            "taskqueue.ledger": configured_ledger.OWN,
             "verify.command": TEST,
         }
         if not self.config.exists():

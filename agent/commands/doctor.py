@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from agent.config import Settings
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
 
 NOT_LOOKED_AT = "not looked at: the configuration cannot be read"
 
@@ -226,7 +226,7 @@ def sqlite() -> Iterator[DoctorCheck]:
 def ledger(settings: Settings) -> Iterator[DoctorCheck]:
     """Check the rows of tasks in the ledger: whether the program can read them, and whether the source of every open
     task is still configured."""
-    from agent.store.ledgers import LedgerKind
+    from agent.store.configured_ledger import LedgerKind
 
     kind = LedgerKind.from_settings(settings)
     check = _found(kind.title, kind.check())

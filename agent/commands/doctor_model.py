@@ -93,8 +93,8 @@ def _dialect(settings: Settings, client: ModelClient) -> Iterator[Finding]:
 def _learnt(settings: Settings, client: ModelClient) -> dict[str, object]:
     """The facts in the ledger's database about this model on its server; {} if there is no database, or it cannot be
     read."""
+    from agent.store.configured_ledger import LedgerKind
     from agent.store.learnt_model_facts import facts_in
-    from agent.store.ledgers import LedgerKind
 
     try:
         kind = LedgerKind.from_settings(settings)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.config import Settings
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
 
 SECONDS = 5.0
 

@@ -15,7 +15,7 @@ from agent.errors import ReplicaAway
 
 if TYPE_CHECKING:
     from agent.config import Settings
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
 
 
 def broker(settings: Settings, address: str) -> Finding:

@@ -90,7 +90,7 @@ def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Doctor
 def missing_sources(settings: Settings) -> Iterator[DoctorCheck]:
     """Findings about open tasks of a source that is not configured any more; none if no task has such a source, or if
     the ledger does not exist yet or cannot be read."""
-    from agent.store.ledgers import LedgerKind
+    from agent.store.configured_ledger import LedgerKind
     from agent.taskqueue.ledger import open_instances
     from agent.wiring import missing_task_sources
 

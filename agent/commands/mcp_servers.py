@@ -17,8 +17,8 @@ from agent.sandbox.probe import TRIAL, trial_folder
 from agent.security.redact import masker_of
 from agent.security.sanitise import output
 from agent.tokens import count_tools, counter_for
-from agent.tools.mcp.lock import Changes, McpLock
 from agent.tools.mcp.offered_tools import OfferedTool, offer
+from agent.tools.mcp.pinned_tools import Changes, McpLock
 from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.servers import McpServers
 from agent.worker.mcp_tools import OWN_TOOLS

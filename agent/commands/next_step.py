@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.commands.orders import OPEN_ADVICE
+from agent.commands.task_control import OPEN_ADVICE
 from agent.values import Status
 from agent.wiring.private_tracker import FOLDER as PRIVATE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent import filetree
 from agent.errors import LedgerError
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

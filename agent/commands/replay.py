@@ -28,7 +28,7 @@ from agent.forge.local import issue_files
 from agent.forge.local.forge import OWNER, REPO
 from agent.gitcmd import git
 from agent.observe.events import Events, to_log
-from agent.store import ledgers
+from agent.store import configured_ledger
 from agent.store.jsonl import records
 from agent.values import End, Status, TaskKey
 from agent.wiring import private_tracker
@@ -170,7 +170,7 @@ def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) ->
     summary = settings.context_storage.summary_model.model_copy(update={"provider": None, "model": None})
     kept = {"base_dir": place, "enabled": True, "replica": None, "summary_model": summary}
     storage = settings.context_storage.model_copy(update=kept)
-    queue = settings.taskqueue.model_copy(update={"ledger": ledgers.OWN, "broker": None})
+    queue = settings.taskqueue.model_copy(update={"ledger": configured_ledger.OWN, "broker": None})
     memory = settings.memory.model_copy(update={"enabled": False})  # a replay must change no long-term memory
     sections = {"llm": llm, "context_storage": storage, "taskqueue": queue, "memory": memory}
     return settings.model_copy(update=sections)

@@ -83,7 +83,7 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
 def _writers(file: Path) -> str:
     """A text that names the other users who may write the configuration file; "" if nobody else may, or if there is no
     file."""
-    from agent.write_access import writers_of
+    from agent.other_writers import writers_of
 
     try:
         return writers_of(file)

@@ -25,7 +25,7 @@ from agent.context.summaries import SummaryStore
 from agent.context.task_row import TaskRow
 from agent.context.tools import ToolStore
 from agent.security.redact import masker_of
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.store.token_ratios import RatioTable
 from agent.tokens import LearntRatios
 from agent.values import Outcome, Status, TaskKey

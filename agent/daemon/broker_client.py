@@ -16,7 +16,7 @@ from agent import clock
 from agent.daemon.restarting_thread import RestartingThread
 from agent.errors import MakimonoError
 from agent.observe import log
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.taskqueue.broker import make_broker
 from agent.wiring.wiring import Wiring
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent import proc
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.tokens.preloaded import modules_for
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def context_for(settings: Settings) -> ForkServerContext:
             *modules_for([settings.provider().model, *([summary] if summary else [])]),
             *(["agent.observe.otlp"] if settings.observe.otlp else []),
             *(["agent.prompts.loader"] if settings.prompts.is_set else []),
-            *(["agent.daemon.preload_memory"] if settings.memory.enabled else []),
+            *(["agent.daemon.preload_memory_package"] if settings.memory.enabled else []),
             "agent.daemon.preload",  # must be the last module, since it freezes all objects that exist
         ]
     )

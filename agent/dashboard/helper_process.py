@@ -124,7 +124,7 @@ def _doctor(settings: Settings) -> Json:
 
 def _order(settings: Settings, uuid: str, word: str, who: str) -> Json:
     """Stop, pause, resume or retry a task."""
-    from agent.commands.orders import give_order, retry_by_prefix
+    from agent.commands.task_control import give_order, retry_by_prefix
     from agent.wiring.wiring import Wiring
 
     with closing(Wiring(settings)) as wiring:

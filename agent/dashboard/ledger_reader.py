@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import HostError, LedgerError, MakimonoError
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.taskqueue import row_holder
 from agent.taskqueue.ledger import Ledger
 

@@ -17,7 +17,7 @@ from agent.context.outside_effects import receipt_in
 from agent.security.fence import regions
 from agent.store.jsonl import records
 from agent.taskqueue.base import MemoryRequest
-from agent.tools.plan_and_files import WORDS
+from agent.tools.work_state import WORDS
 from agent.values import End, TaskKey, Usage
 from agent.window.command_history import COMMAND, CommandHistory, one_line
 from agent.window.stored_output import printed_lines

@@ -17,7 +17,7 @@ import orjson
 
 from agent import clock
 from agent.forge.base import Comment
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

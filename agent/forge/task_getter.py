@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.unanswered_lists import postponed
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeLimited, ForgeRefused, ForgeUnreachable
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,7 @@ from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
 from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.issue import commands
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.values import CLOSED_STATUSES
 from agent.work.publish import is_own
 

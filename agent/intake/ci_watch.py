@@ -18,7 +18,7 @@ from agent.intake.enqueue import Intake, continue_task
 from agent.issue.ci_rounds import red_checks, rounds_of, started_by
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.values import Public, Status
 from agent.worker.earlier_task import summary_of
 

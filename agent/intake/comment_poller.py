@@ -37,7 +37,7 @@ from agent.issue.ineffective_commands import post_reply
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.status import WAITING, show_status
 from agent.issue.stop_reason import reason_on_forge
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.taskqueue.row_holder import owner
 from agent.values import CLOSED_STATUSES, Status
 from agent.worker.inbox import comments_since, for_model

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge import Task
     from agent.forge.base import Forge
+    from agent.observe.error_tolerant_loop import ItemLoop
     from agent.observe.events import Events
-    from agent.observe.item_loop import ItemLoop
     from agent.taskqueue import Ledger
     from agent.values import TaskKey
 

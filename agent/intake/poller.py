@@ -22,7 +22,7 @@ from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.intake.interval import PollingInterval
 from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
 from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
-from agent.observe.item_loop import WHOLE, ItemLoop
+from agent.observe.error_tolerant_loop import WHOLE, ItemLoop
 from agent.taskqueue.row_holder import is_alone
 from agent.values import Status
 from agent.worker.earlier_task import parent_of

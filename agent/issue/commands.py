@@ -3,7 +3,7 @@
 Adapters deliver only comments of people who have permission to give commands.  A command counts only if it is alone on
 the first line of a comment (a mention may precede it), so that a quotation, a code block or a sentence about `/stop`
 stops nothing.  A mention in code, in a quotation or in hidden text does not count.  A Markdown parser recognises code,
-quotations and hidden text in a comment (`security/author_text.py`).
+quotations and hidden text in a comment (`security/unquoted_text.py`).
 
 `/makimono` at the beginning of a comment calls the program as a mention of its account does. A person calls the program
 by `/makimono` where the account belongs to a person, since a mention may then be meant for that person.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
-from agent.security.author_text import own_text
+from agent.security.unquoted_text import own_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.yamlfile import parse as parse_yaml
 from agent.errors import ConfigError
+from agent.other_writers import writers, writers_above
 from agent.prompts.limited_environment import TEMPLATE_LIMIT
 from agent.prompts.revision import TemplateRefused, hash_of
-from agent.write_access import writers, writers_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

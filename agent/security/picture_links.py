@@ -9,7 +9,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
-from agent.security.author_text import parsed_part
+from agent.security.unquoted_text import parsed_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

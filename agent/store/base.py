@@ -1,8 +1,8 @@
 """The contract of a database that stores the program's rows: named queries, transactions and a clock.
 
-`db.Database` (SQLite, the default) and `postgres.PostgresDatabase` implement the contract of a database; `ledgers.py`
-selects one of them by the configured address of the ledger. Every implementation executes the same queries, with
-`:name` parameters, times as text, ON CONFLICT and RETURNING.
+`db.Database` (SQLite, the default) and `postgres.PostgresDatabase` implement the contract of a database;
+`configured_ledger.py` selects one of them by the configured address of the ledger. Every implementation executes the
+same queries, with `:name` parameters, times as text, ON CONFLICT and RETURNING.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A connection to SQLite with named queries; it implements the contract of `base.py`, as `postgres.py` does for
 PostgreSQL.
 
-`ledgers.py` selects the database in which the tasks' rows are.  Parameters have the form `:name`; outside of
+`configured_ledger.py` selects the database in which the tasks' rows are.  Parameters have the form `:name`; outside of
 `transaction()` each statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode
 SQLite may refuse, without waiting, a transaction that reads first and writes later.  A process opens its connection
 after the fork, since a connection cannot be used after a fork.

@@ -7,7 +7,7 @@ SQL of the ledger is in `store/sql/ledger.sql`.
 
 from __future__ import annotations
 
-from agent.store.ledgers import LEDGERS
+from agent.store.configured_ledger import LEDGERS
 from agent.taskqueue.base import ENDING, FREE, PUBLISHING, AtOnce, BaseLedger, Claim, LedgerEntry, Row, is_decided
 from agent.taskqueue.ledger import Ledger
 from agent.taskqueue.row_holder import alive_by_lock, machine, owner, place

@@ -3,7 +3,8 @@ row.
 
 `agent.taskqueue.ledger.Ledger` implements the contract over any database that has the named queries of
 `store/sql/ledger.sql`; `tests/contract/test_contract_ledger.py` runs against every entry of `LEDGERS`
-(`store/ledgers.py`) and against a plug-in.  `LedgerEntry` is the contract of the function or class that opens a ledger.
+(`store/configured_ledger.py`) and against a plug-in.  `LedgerEntry` is the contract of the function or class that opens
+a ledger.
 
 **Atomic** means: when any number of processes, on any number of hosts, call at the same time, the result is the same as
 if they had called one after the other, and the result is stored durably before the call returns.  If the process is
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.store.base import Database
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
     from agent.taskqueue.transitions import Request
     from agent.values import Usage
 
@@ -258,8 +259,8 @@ class LedgerEntry(Protocol):
     recognises by this place the holders with the same base_dir.
 
     The attributes and methods of LedgerEntry are attributes of the function or class itself, which the program uses
-    before it opens the ledger. Each attribute is optional; `store/ledgers.LedgerKind` has the defaults. The entry of a
-    ledger may raise LedgerError, DiskError or HostError.
+    before it opens the ledger. Each attribute is optional; `store/configured_ledger.LedgerKind` has the defaults. The
+    entry of a ledger may raise LedgerError, DiskError or HostError.
     """
 
     is_local: bool

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
 from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, storable_column

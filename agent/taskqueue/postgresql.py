@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.config.url_passwords import hide_password
-from agent.store import ledgers, migrate, postgres, postgres_memory_log
+from agent.store import configured_ledger, migrate, postgres, postgres_memory_log
 from agent.taskqueue import row_holder
 from agent.taskqueue.ledger import Ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
 
 OLDEST = 120_000
 """The oldest version of PostgreSQL with which the program was tested: 12."""
@@ -51,9 +51,9 @@ class PostgresLedger(Ledger):
     @classmethod
     def backup(cls, base_dir: Path, address: str, target: Path) -> tuple[str, str]:
         with closing(cls.look(base_dir, address)) as database:
-            ledgers.write_lines(database, target)
-        said = f"{ledgers.LINES} is to look at, `pg_dump` makes what can be restored"
-        return ledgers.LINES, f"the rows are kept in PostgreSQL: {said}"
+            configured_ledger.write_lines(database, target)
+        said = f"{configured_ledger.LINES} is to look at, `pg_dump` makes what can be restored"
+        return configured_ledger.LINES, f"the rows are kept in PostgreSQL: {said}"
 
     @classmethod
     def check(cls, base_dir: Path, address: str) -> Finding:

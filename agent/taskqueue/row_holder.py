@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import durable_files
-from agent.store.ledgers import is_local
+from agent.store.configured_ledger import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable

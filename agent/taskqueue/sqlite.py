@@ -12,7 +12,7 @@ from agent.taskqueue.ledger import Ledger
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.store.ledgers import Finding
+    from agent.store.configured_ledger import Finding
 
 
 class SqliteLedger(Ledger):

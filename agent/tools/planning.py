@@ -1,6 +1,6 @@
 """The tools `update_plan`, `ask_user` and `finish`, which report about the work instead of doing work.
 
-The model's plan is stored in `plan_and_files.ToolState`, which reads it from the record of the call. Markers of this
+The model's plan is stored in `work_state.WorkState`, which reads it from the record of the call. Markers of this
 program are removed from texts for people, since only the program may write them.
 """
 

@@ -20,11 +20,11 @@ from agent.tools.encodings import UTF8, escape_surrogates, printable, size_of
 from agent.tools.file_types import size_text
 from agent.tools.lines import decoded, shorten_line
 from agent.tools.outputs import Outputs, StoredOutput, blocks, masked
-from agent.tools.plan_and_files import ToolState
 from agent.tools.planning import AFTER_THE_END, outcome_of
 from agent.tools.read_file import read_whole
 from agent.tools.result_budget import CAP, LEAST, PER_RESULT, SMALLEST, ResultBudget, room_of
 from agent.tools.run_command import overwritten
+from agent.tools.work_state import WorkState
 from agent.tools.work_tree import Tree
 from agent.values import ToolResult
 
@@ -86,7 +86,7 @@ class Toolbox:
         self.outputs = Outputs(context_dir)
         self._redact, self._clean = redact, clean
         self._tree = tree = Tree(root, owner_uid)
-        self._state = ToolState(tree)
+        self._state = WorkState(tree)
         self._last: Mapping[str, Any] = {}
         place = ToolContext(
             tree=tree,

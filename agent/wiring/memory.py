@@ -17,7 +17,7 @@ from agent.memory.namespaces import actor_name, actor_of
 from agent.memory.recall import TaskRecall
 from agent.security.redact import masker_of
 from agent.security.token_masking import mask_tokens
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.taskqueue.row_holder import hostname
 from agent.wiring import private_tracker
 

@@ -15,11 +15,11 @@ from agent.config.project_settings import for_project
 from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe import log
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.observe.events import Events, to_log
-from agent.observe.item_loop import ItemLoop
 from agent.security.redact import masker_of
+from agent.store.configured_ledger import LedgerKind
 from agent.store.learnt_model_facts import LearntModels
-from agent.store.ledgers import LedgerKind
 from agent.store.token_ratios import RatioTable
 from agent.taskqueue.row_holder import owner
 from agent.tokens import LearntRatios

@@ -16,8 +16,8 @@ from agent.security.sanitise import output
 from agent.tools.base import TOOLS
 from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
-from agent.tools.mcp.lock import McpLock
 from agent.tools.mcp.offered_tools import MOST_TOOLS, OfferedTool, offer
+from agent.tools.mcp.pinned_tools import McpLock
 from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.results import raw_result
 from agent.tools.mcp.servers import McpServers

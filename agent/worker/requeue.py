@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
 from agent.issue.status import announce
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.taskqueue import is_decided
 from agent.worker.error_disposition import ATTEMPTS, TaskState
 from agent.worker.replicator import END_SECONDS

@@ -47,7 +47,7 @@ def part(place: Path) -> None:
     from agent.worker import worker
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["agent.daemon.preload_memory", "agent.daemon.preload"])
+    context.set_forkserver_preload(["agent.daemon.preload_memory_package", "agent.daemon.preload"])
     answers = project.record(place / "answers.jsonl", [("finish", {"title": "Done", "summary": "Done."})])
     times: dict[str, list[float]] = {"ours": [], "fork": [], "import": []}
     with Server(answers) as server:

@@ -141,7 +141,7 @@ def cpu_of(process: subprocess.Popen[bytes]) -> float:
 def make(place: Path) -> dict[str, Any]:
     """A base_dir with the tasks."""
     from agent.config import load
-    from agent.store.ledgers import LedgerKind
+    from agent.store.configured_ledger import LedgerKind
 
     (place / "tracker" / "issues").mkdir(parents=True)
     (place / "config.yaml").write_text(

@@ -14,8 +14,8 @@ from page_browser import NARROW, WIDE, dashboard
 from page_tasks import PAUSED, QUEUED, RUNNING, TasksHome, plain
 from selenium.webdriver.common.keys import Keys
 
-from agent.commands.orders import give_order
-from agent.store.ledgers import LedgerKind
+from agent.commands.task_control import give_order
+from agent.store.configured_ledger import LedgerKind
 from agent.wiring.wiring import Wiring
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"

@@ -22,7 +22,7 @@ from agent.context.task_row import SETTABLE, TaskRow
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.plugin_guard import PluginGuard
 from agent.store import db
-from agent.store.ledgers import LedgerKind, entry_of
+from agent.store.configured_ledger import LedgerKind, entry_of
 from agent.taskqueue import LEDGERS, AtOnce, row_holder
 from agent.taskqueue.ledger import POISON
 from agent.values import CLOSED_STATUSES, Status, TaskKey

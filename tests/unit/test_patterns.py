@@ -20,7 +20,7 @@ from agent.extraction.suspicion import suspicion
 from agent.forge.gitlab.outgoing_text import escape_quick_actions
 from agent.llm import error_body, stream_accumulator
 from agent.memory import events
-from agent.security import author_text, fence
+from agent.security import fence, unquoted_text
 from agent.tools import encodings
 from agent.window import failure_excerpt, output_lines, shell_parser
 from agent.work import check_outline, git_filters, mirror, setup_outage
@@ -90,7 +90,7 @@ BOUNDED = {
     "agent.work.mirror._name": Bound(mirror.LONGEST_NAME, 3, "host, owner and name, `> LONGEST_NAME`"),
     "agent.commands.replay._NUMBER": Bound(256, 1, "the key of one row, `fullmatch`"),
     "agent.worker.work_tree_view._SECRET": Bound(255, None, "one name of a path, NAME_MAX"),
-    "agent.security.author_text.BOUNDS": Bound(author_text.LONGEST, 1, "`islice(sign.finditer(text, 0, end), …)`"),
+    "agent.security.unquoted_text.BOUNDS": Bound(unquoted_text.LONGEST, 1, "`islice(sign.finditer(text, 0, end), …)`"),
     "agent.consensus.strict_json._STRUCTURE": Bound(strict_json.LONGEST, 1, "`> LONGEST`, `read_object`"),
     "agent.extraction.suspicion.": Bound(events.LONGEST, 1, "`shortened` in agent/memory/events.py"),
     "agent.extraction.fact_check._NAME": Bound(fact_check.LONGEST_NAME, None, "a word, `<= LONGEST_NAME`"),

@@ -10,7 +10,7 @@ import agent
 from agent.forge.base import FORGES
 from agent.llm.base import CLIENTS
 from agent.sandbox.base import SANDBOXES, Refused, Traits, traits_of
-from agent.store.ledgers import LEDGERS
+from agent.store.configured_ledger import LEDGERS
 from agent.taskqueue.broker import BROKERS
 from agent.values import TaskKey
 

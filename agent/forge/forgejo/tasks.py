@@ -16,7 +16,7 @@ from agent.forge.forgejo.repositories import login
 from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, keep_asker, last_actor
 from agent.forge.task_getter import RESERVE
 from agent.forge.timeline_task_getter import TimelineTaskGetter
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnre
 from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER
 from agent.forge.unanswered_lists import postponed
-from agent.observe.item_loop import IN_A_ROW
+from agent.observe.error_tolerant_loop import IN_A_ROW
 
 if TYPE_CHECKING:
     from agent.forge.gitlab.projects import Project, Projects

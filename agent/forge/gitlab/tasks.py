@@ -21,7 +21,7 @@ from agent.forge.gitlab.requesting_person import assigned_again, who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter, changed_just_now
 from agent.forge.what_starts import how_to_ask
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from agent.forge.local.files import TrackerFiles
 from agent.forge.local.pulls import LocalPulls
 from agent.forge.misspelt_labels import near
 from agent.observe import log
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.values import TaskKey
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 The name of a host is resolved only once, in this module. Each resolved address is checked, and a direct connection goes
 to a checked address, so a name that resolves differently the next time gains nothing. If this machine itself needs a
-proxy for the host, the connection goes through that proxy, which may resolve the name itself (`host_proxy`).
+proxy for the host, the connection goes through that proxy, which may resolve the name itself (`upstream_proxy.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.config import private_addresses
 from agent.config.host_allowlist import PORTS, in_url
 from agent.config.proxies import in_the_way
 from agent.errors import HostRefused, HostUnreached
-from agent.sandbox.network import host_proxy
+from agent.sandbox.network import upstream_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,13 +56,13 @@ class Dialer:
         try:
             found = self.look_up(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            if proxy is not None and host_proxy.looks_up(proxy):
-                return host_proxy.through(proxy, host, port, self.connect, SECONDS)
+            if proxy is not None and upstream_proxy.looks_up(proxy):
+                return upstream_proxy.through(proxy, host, port, self.connect, SECONDS)
             raise HostUnreached(f"{host} is not known: {getattr(error, 'strerror', None) or error}") from error
         fit = self.judged(host, [info[4][0] for info in found], entries)
         if proxy is not None:
-            return host_proxy.through(
-                proxy, host if host_proxy.looks_up(proxy) else str(fit[0]), port, self.connect, SECONDS
+            return upstream_proxy.through(
+                proxy, host if upstream_proxy.looks_up(proxy) else str(fit[0]), port, self.connect, SECONDS
             )
         return self._connected(host, port, fit)
 

@@ -129,7 +129,7 @@ def test_tasks_watch_fits_the_terminal_with_what_tasks_wait_for(home, monkeypatc
     """Drawn once: nothing is written again while nothing has changed."""
     from agent.cli import watch_tasks
     from agent.cli.config_and_output import CliState
-    from agent.cli.inspect import _listed
+    from agent.cli.tasks_request_config import _listed
     from agent.daemon.task_reasons import Reason
     from agent.wiring.wiring import Wiring
 

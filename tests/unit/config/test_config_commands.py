@@ -11,8 +11,8 @@ import pytest
 from agent.config import load, settings_of
 from agent.config.configured_commands import check, check_commands, commands_of
 from agent.errors import CommandRefused
+from agent.other_writers import writers, writers_of
 from agent.sandbox.probe import candidates
-from agent.write_access import writers, writers_of
 
 TEXT = """\
 workspace: {setup: {command: make deps}}
@@ -101,7 +101,7 @@ def test_the_mode_of_a_folder_on_a_read_only_mount_does_not_count(config):
     if tool is None:
         pytest.skip("there is no bubblewrap here")
     config.parent.chmod(0o777)
-    script = "import sys, pathlib, agent.write_access as w; print(w.writers_of(pathlib.Path(sys.argv[1])))"
+    script = "import sys, pathlib, agent.other_writers as w; print(w.writers_of(pathlib.Path(sys.argv[1])))"
     outside = [sys.executable, "-c", script, str(config)]
     assert "every user may write it" in subprocess.run(outside, capture_output=True, text=True, check=True).stdout
     inside = [str(tool.path), "--bind", "/", "/", "--ro-bind", config.parent, config.parent, "--", *outside]

@@ -18,7 +18,7 @@ CHILD = """
 import json, os, pickle, sys, threading
 from pathlib import Path
 if os.environ["MEMORY"] == "true":
-    import agent.daemon.preload_memory
+    import agent.daemon.preload_memory_package
 import agent.daemon.preload
 from agent.config.base import Section
 from agent.observe.events import Events

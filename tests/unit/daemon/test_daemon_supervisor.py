@@ -52,12 +52,12 @@ def test_the_forkserver_reads_the_vocabularies_of_the_models_before_it_freezes_w
     Supervisor(here.wiring)
     names = forkserver._forkserver._preload_modules
     read = ["agent.tokens.preloaded.o200k_base", "agent.tokens.preloaded.cl100k_base"]
-    assert names[-4:] == [*read, "agent.daemon.preload_memory", "agent.daemon.preload"]
+    assert names[-4:] == [*read, "agent.daemon.preload_memory_package", "agent.daemon.preload"]
     here.wiring.settings = here.settings.model_copy(
         update={"memory": here.settings.memory.model_copy(update={"enabled": False})}
     )
     Supervisor(here.wiring)
-    assert "agent.daemon.preload_memory" not in forkserver._forkserver._preload_modules
+    assert "agent.daemon.preload_memory_package" not in forkserver._forkserver._preload_modules
 
 
 def test_exit_codes_are_kept_by_name_for_so_many_tasks_and_of_those_before_as_codes():

@@ -11,7 +11,7 @@ from agent.config import load
 from agent.dashboard.access import Access, host_of, refused_to_listen
 from agent.dashboard.server import PageServer
 from agent.errors import ConfigError, HostError
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 
 TOKEN = "a-token-of-this-test"
 

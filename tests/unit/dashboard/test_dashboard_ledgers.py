@@ -21,7 +21,7 @@ from agent.dashboard.task_list import SORTS, TaskListQuery
 from agent.dashboard.watcher import ChangeWatcher
 from agent.errors import MakimonoError
 from agent.store import postgres
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from cli_home import DONE, OPEN, Home
 from page_home import served
 
 from agent.dashboard import app, rendering, watcher
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from agent.context.requests import RequestStore
 from agent.dashboard import app
 from agent.dashboard.conversation import cut
 from agent.dashboard.health_page import HealthPage
-from agent.dashboard.html_page import write_page
 from agent.dashboard.rendering import inert
+from agent.dashboard.task_export import write_page
 from agent.dashboard.task_parts import CHANGE_SECONDS, MOST_DIFF, MOST_LINES, _diff, change
 from agent.errors import HostError
 from agent.forge.rate_limiter import RateLimiter
 from agent.gitcmd import git
 from agent.security.redact import Redactor
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.values import Usage
 from agent.work import changes
 

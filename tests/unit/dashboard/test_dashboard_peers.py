@@ -12,7 +12,7 @@ from page_home import served
 from agent.config import load
 from agent.dashboard import peers
 from agent.errors import HostError
-from agent.store.ledgers import LedgerKind
+from agent.store.configured_ledger import LedgerKind
 from agent.taskqueue import row_holder
 
 TOKEN = "a-token-of-this-test"

@@ -21,7 +21,7 @@ from agent.intake.orphaned_issues import OTHERS_SECONDS, enqueue_orphans
 from agent.intake.poller import Poller
 from agent.intake.restore_rows import restore_rows
 from agent.issue import claims
-from agent.observe.item_loop import ItemLoop
+from agent.observe.error_tolerant_loop import ItemLoop
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import Writer, take_snapshot
 from agent.values import Public, Status

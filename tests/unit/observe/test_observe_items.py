@@ -12,7 +12,7 @@ from agent.errors import (
     RowUnreadable,
 )
 from agent.observe import log
-from agent.observe.item_loop import IN_A_ROW, ItemLoop
+from agent.observe.error_tolerant_loop import IN_A_ROW, ItemLoop
 
 
 def walk(items, errors):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent import write_access
+from agent import other_writers
 from agent.prompts.revision import TemplateRefused
 from agent.prompts.template_files import FILE_LIMIT, FolderChanges, mark_of, others, read_folder
 
@@ -128,7 +128,7 @@ def test_a_file_of_another_user_or_of_a_shared_group_is_refused(folder):
 
 
 def test_the_private_group_of_the_owner_is_nobody_else(folder):
-    assert write_access.writers(folder) == ""
+    assert other_writers.writers(folder) == ""
 
 
 def test_a_link_that_leads_out_is_refused_and_one_inside_is_followed(folder, tmp_path):

@@ -9,9 +9,9 @@ from cpu_time import cpu_seconds
 from PIL import Image
 
 from agent.errors import PictureRefused
-from agent.security.author_text import LONGEST, own_text
 from agent.security.picture_links import links
 from agent.security.pictures import EDGE, LARGEST, PIXELS, prepare, tokens_of
+from agent.security.unquoted_text import LONGEST, own_text
 
 ROOM = 2000
 

@@ -12,7 +12,7 @@ import services
 
 from agent import clock
 from agent.errors import ConfigError, HostError, LedgerError
-from agent.store import db, ledgers, migrate, postgres
+from agent.store import configured_ledger, db, migrate, postgres
 from agent.store.pg_notices import CHANNEL
 from agent.store.queries import LEDGER, queries
 from agent.store.token_ratios import RatioTable
@@ -232,7 +232,7 @@ def test_an_address_that_is_none_is_the_configurations_fault():
     with pytest.raises(ConfigError, match=r"taskqueue\.ledger"):
         postgres.open_postgres("postgresql://me@host/x?nonsense=1")
     with pytest.raises(ConfigError, match="known are postgresql, sqlite"):
-        ledgers.is_local("mysql://x")
+        configured_ledger.is_local("mysql://x")
 
 
 def test_it_is_used_in_the_process_that_opened_it(tasks):

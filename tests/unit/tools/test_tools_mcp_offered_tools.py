@@ -15,8 +15,8 @@ from length import either
 
 from agent.errors import ConfigError, ToolError
 from agent.security.sanitise import output
-from agent.tools.mcp.lock import McpLock
 from agent.tools.mcp.offered_tools import LONGEST_DESCRIPTION, ListedTool, OfferedTool, legal_name, offer
+from agent.tools.mcp.pinned_tools import McpLock
 from agent.tools.mcp.schemas import LARGEST, offered_schema
 
 LEGAL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")

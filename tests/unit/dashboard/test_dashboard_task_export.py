@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from cli_home import DONE, OPEN, SHOWN, Home
 
-from agent.dashboard.html_page import write_page
+from agent.dashboard.task_export import write_page
 from agent.errors import UsageError
 
 

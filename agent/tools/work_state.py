@@ -24,7 +24,7 @@ WORDS = ("update_plan", "ask_user", "finish")
 """Tools that report about the work, and neither read nor change files."""
 
 
-class ToolState:
+class WorkState:
     """The state of the work in one task; `record` must be called for each recorded call."""
 
     def __init__(self, tree: Tree) -> None:

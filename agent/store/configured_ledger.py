@@ -1,8 +1,8 @@
 """Finds the ledger that the setting `taskqueue.ledger` names, and its properties before it is opened.
 
 Ledgers are opened, and the names of ledgers interpreted, only in this module. The contract of an entry of LEDGERS, and
-of a plug-in for a ledger, is in `taskqueue/base.py`. `ledgers.py` is in the package `store`, which `taskqueue` and
-`context` import, because the stores of a task (`context`) write a row to the same database.
+of a plug-in for a ledger, is in `taskqueue/base.py`. `configured_ledger.py` is in the package `store`, which
+`taskqueue` and `context` import, because the stores of a task (`context`) write a row to the same database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`agent.store.ledgers`: one place opens ledgers, whichever it is, and nobody else asks for its name."""
+"""`agent.store.configured_ledger`: one place opens ledgers, whichever it is, and nobody else asks for its name."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 import agent
 from agent.errors import ConfigError
-from agent.store.ledgers import LedgerKind, entry_of, is_local
+from agent.store.configured_ledger import LedgerKind, entry_of, is_local
 
 TOP = Path(agent.__file__).parent
 NAMES = r"""["'](?:sqlite|postgres\w*)(?::(?://)?)?["']"""
