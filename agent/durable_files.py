@@ -121,7 +121,9 @@ def make_dir(path: Path, mode: int = 0o700) -> Path:
 def claim_dir(path: Path, mode: int) -> Path:
     """Like `make_dir`, but also sets `mode` on an empty directory that belongs to this user, as in a fresh clone.
 
-    A directory without write permission for its owner is left unchanged, since somebody set that mode on purpose."""
+    A directory without write permission for its owner is left unchanged, since somebody set that mode on purpose.
+    Raises DiskError if the directory or a parent cannot be read or entered.
+    """
     try:
         make_dir(path, mode)
         status = path.stat()

@@ -169,7 +169,8 @@ class Credentials:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def lines(self) -> bytes:
-        """The answer of git's credential helper, in the form that git reads."""
+        """The answer of git's credential helper, in the form that git reads. Raises GitError if the user name or
+        password contains a line break or NUL."""
         if any(sign in self.username + self.password for sign in "\r\n\0"):
             raise GitError(f"the credentials for {self.scope()} contain a line break or NUL; correct the token")
         return f"username={self.username}\npassword={self.password}\n".encode()
@@ -196,7 +197,7 @@ class Identity:
 
 @cache
 def program() -> str:
-    """The absolute path of the program `git`."""
+    """The absolute path of the program `git`. Raises HostError if git is not installed."""
     found = shutil.which("git") or shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
     if found is None:
         raise HostError("git is not installed or not on PATH; install it, for example: apt-get install git")
@@ -205,7 +206,7 @@ def program() -> str:
 
 @cache
 def version() -> tuple[int, ...]:
-    """The version of git as a tuple, like (2, 39, 5)."""
+    """The version of git as a tuple, like (2, 39, 5). Raises GitError if git prints no version."""
     text = git("version").output.decode("utf-8", "replace")
     match = re.search(r"\d+(\.\d+)+", text)
     if match is None:

@@ -135,8 +135,7 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
 
 def bytes_of(path: Path) -> bytes:
     """The content of a file that only this user and root may write; the open descriptor is checked, so the file cannot
-    be exchanged meanwhile.
-    """
+    be exchanged meanwhile. Raises PlugInRefused for any other file, a symbolic link and an unreadable file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:

@@ -134,7 +134,8 @@ def replay(settings: Settings, ledger: Ledger, prefix: str, listeners: Sequence[
 
 
 def find_recorded(settings: Settings, ledger: Ledger, prefix: str) -> RecordedTask:
-    """The task with a uuid that begins with `prefix`, if its files are sufficient for a replay."""
+    """The task with a uuid that begins with `prefix`, if its files are sufficient for a replay. Raises UsageError if
+    they are not, or if the task is running."""
     uuid = ledger.resolve(prefix)
     row = ledger.get(uuid)
     folder = folder_of(settings, uuid)
@@ -178,7 +179,7 @@ def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) ->
 
 def make_source(original: RecordedTask, place: Path) -> Path:
     """A bare repository with its base branch at the commit where the recording began; an empty repository if the
-    original was empty."""
+    original was empty. Raises UsageError if that commit is gone."""
     source = place / "source.git"
     state = original.state
     commit = state.start or state.base_commit
@@ -213,7 +214,7 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
     """Copy the recorded system prompt and briefing, the marker of their fences, the recalled memories, whether the
     model had the tool `recall`, the calls of MCP servers, the decisions of reviewers, and the templates to the new
-    task."""
+    task. Raises ContextError if the recording begins with other messages."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:

@@ -125,7 +125,7 @@ def solve(
 
 def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[Listener] = ()) -> SolveResult:
     """Work on the issue of the task `uuid` in a new task that begins after message `seq` of that task
-    (`worker/fork_task.py`)."""
+    (`worker/fork_task.py`). Raises UsageError if the issue has a task that has not ended, and as `fork_point` does."""
     with closing(Wiring(settings)) as wiring:
         row, point = fork_point(settings, wiring.ledger, uuid, seq)
         open_one = wiring.ledger.latest(row.key)
@@ -201,7 +201,9 @@ def work_on(
     """Lock the task's folder, queue its row, and run one attempt (`worker/attempt.py`).
 
     After a second Ctrl-C the row gets the status `stopped` although the attempt did not finish. If the row is stopped,
-    this function posts the end of the task itself, and moves the label and the folder."""
+    this function posts the end of the task itself, and moves the label and the folder. Raises DiskError if base_dir has
+    no disk space for another task.
+    """
     if settings.base_dir.is_dir() and (why := shortage(settings)):
         raise DiskError(why)
     wiring = Wiring(settings, events=Events([to_log]))

@@ -109,7 +109,8 @@ def of_a_file(settings: Settings, issue: str, repository: str | None) -> IssueSo
 
 
 def on_the_tracker(settings: Settings, issue: str) -> Task | None:
-    """The task of an issue of the configured tracker, given by `#3` or by its file; None for any other file."""
+    """The task of an issue of the configured tracker, given by `#3` or by its file; None for any other file. Raises
+    UsageError if the tracker is not in use, or has no such open issue."""
     tracker = settings.local.tracker
     if number := _NUMBER.fullmatch(issue.strip()):
         if LocalForge.source not in settings.task_sources:
@@ -152,7 +153,7 @@ def path_of(settings: Settings, issue: str) -> Path:
 
 def repository_of(settings: Settings, given: str | None, named: str | None, issue: Path) -> str:
     """The repository for `solve`: the one given by `--repo`, else the one of `local.repos` that the issue names, else
-    the entry `default`."""
+    the entry `default`. Raises UsageError if it is unknown or no git repository."""
     if given is None:
         name = named or REPO
         if name not in settings.local.repos:

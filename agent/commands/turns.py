@@ -260,7 +260,8 @@ def _place(record: Json) -> str:
 
 
 def _said(tools: list[Json]) -> str:
-    """The title and summary of `finish`, or the question of `ask_user`, if that is the last tool call."""
+    """The title and summary of `finish`, or the question of `ask_user`, if that is the last tool call and it succeeded;
+    else ""."""
     last = tools[-1] if tools else {}
     args = last.get("args")
     if last.get("tool") not in ("finish", "ask_user") or last.get("status") != "success" or not isinstance(args, dict):

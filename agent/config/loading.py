@@ -66,7 +66,8 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
     """`config` itself if it is `Settings`; otherwise settings from a mapping as in docs/design/context.md, 9.1.
 
     The mapping is the whole configuration: only `${NAME}` and the window sizes are read from the environment, and an
-    unset `${NAME}` leaves the default.  Relative paths are below `root`, which defaults to the current folder.
+    unset `${NAME}` leaves the default. Relative paths are below `root`, which defaults to the current folder. Raises
+    ConfigError for every fault of the configuration.
     """
     if isinstance(config, Settings):
         return config

@@ -38,7 +38,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
 
 
 def parse(text: str, name: str) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """Parse a YAML text as `read` parses a file; error messages use `name` as the name of the file."""
+    """Parse a YAML text as `read` parses a file; error messages use `name` as the name of the file. Raises ConfigError
+    if the text is not one valid mapping."""
     lines: dict[Steps, int] = {}
     loader: yaml.SafeLoader | None = None
     try:

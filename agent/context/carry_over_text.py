@@ -88,7 +88,7 @@ def carried_text(carried: Any, words: str | None = None) -> str:
 
 
 def lines_of(value: Any) -> str:
-    """The lines of one entry of the carried state, without its heading."""
+    """The lines of one entry of the carried state, without its heading; "" for None and False."""
     if isinstance(value, str):
         return replace_surrogates(value).strip()
     if isinstance(value, Mapping):

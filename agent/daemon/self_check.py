@@ -98,8 +98,8 @@ class SelfCheck:
         return ""
 
     def _lost_lock(self) -> str:
-        """Take the daemon's lock again when the lock file was replaced; returns the reason if the lock cannot be
-        taken."""
+        """Take the daemon's lock again when the lock file was replaced; returns the reason if the lock cannot be taken,
+        else ""."""
         path = lock_of(self.wiring.settings)
         if self.lock is None or durable_files.identity(path) == filetree.identity_of(self.lock):
             return ""

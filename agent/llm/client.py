@@ -591,7 +591,8 @@ def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) 
 
 
 def escaped(path: Path) -> Iterator[bytes]:
-    """The text of a file in pieces, escaped for a JSON string; bytes that are not UTF-8 become U+FFFD."""
+    """The text of a file in pieces, escaped for a JSON string; bytes that are not UTF-8 become U+FFFD. Raises
+    ContextError if the file cannot be read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         with path.open("rb") as source:

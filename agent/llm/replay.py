@@ -40,7 +40,7 @@ class ReplayClient(OpenAIClient):
 
     @property
     def recorded(self) -> Path:
-        """The path of the messages.jsonl that is replayed."""
+        """The path of the messages.jsonl that is replayed. Raises ConfigError if none is configured."""
         if self.keys.messages is None:
             raise ConfigError("llm.replay.messages is empty; name the messages.jsonl whose answers are given again")
         return self.keys.messages

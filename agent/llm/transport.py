@@ -139,7 +139,8 @@ def send_file(sock: socket.socket, file: BinaryIO) -> None:
 
     The standard `socket.sendfile` sends a file with more system calls. A socket with a time-out is non-blocking, so
     `send_file` waits until the socket is writable. Raises BrokenPipeError when the server reads no more and has already
-    answered.
+    answered. Raises TimeoutError if the server accepts nothing within the socket's time-out, and OSError if the file
+    becomes shorter meanwhile.
     """
     try:
         source = file.fileno()

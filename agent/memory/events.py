@@ -42,8 +42,8 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
     """Append an event and return its number.
 
     An event with a `client_token` that is already stored is not stored again: the number of the stored event is
-    returned.  An event that was removed by `memory forget` before is not stored again: the number of the log entry of
-    that removal is returned.
+    returned. An event that was removed by `memory forget` before is not stored again: the number of the log entry of
+    that removal is returned. Raises UsageError for an actor, session or trust that is not allowed.
     """
     check_name(event.actor_id, "actor")
     check_name(event.session_id, "session")
@@ -141,7 +141,7 @@ def stamp_of(timestamp: Any) -> str:
 
 def speaker_of(event: NewEvent) -> str:
     """The name of the speaker: `speaker` or `author` of the metadata, else a role that is a name, else `Name:` at the
-    beginning of the text."""
+    beginning of the text, else ""."""
     for name in ("speaker", "author"):
         if isinstance(found := event.metadata.get(name), str) and found:
             return found

@@ -76,7 +76,8 @@ class LogProjection:
         }
 
     def apply(self, entry: Entry) -> None:
-        """Apply one entry to the tables.  An entry without payload, or with an unknown operation, changes nothing."""
+        """Apply one entry to the tables. An entry without payload, or with an unknown operation, changes nothing.
+        Raises MemoryUnavailable if the entry cannot be used."""
         operation = self._operations.get(entry.operation)
         if operation is not None and entry.payload is not None:
             try:

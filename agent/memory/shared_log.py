@@ -115,7 +115,7 @@ class SharedLog(SharedEntries):
 
     def purge(self, *, left_by_others: bool = False) -> str:
         """Let PostgreSQL rewrite the tables of the log and of the jobs after texts were forgotten, since the bytes of
-        an updated row remain in the old file of a table."""
+        an updated row remain in the old file of a table. Returns the reason if that fails, else ""."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)

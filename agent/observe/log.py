@@ -244,7 +244,8 @@ def _fields(level: str, room: str, event: str, uuid: str | None, found: MutableM
 
 
 def _trace(error: Any) -> str:
-    """The traceback for a value of `exc_info`: True, an exception, or a tuple from `sys.exc_info`."""
+    """The traceback for a value of `exc_info`: True, an exception, or a tuple from `sys.exc_info`; "" for any other
+    value."""
     if isinstance(error, BaseException):
         return "".join(traceback.format_exception(error)).rstrip()
     if isinstance(error, tuple):

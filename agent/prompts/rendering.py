@@ -307,7 +307,8 @@ def versions() -> dict[str, str]:
 
 
 def describe(name: str) -> tuple[str, list[Variable]]:
-    """The description of a template and the list of its variables, from the comment at its beginning."""
+    """The description of a template and the list of its variables, from the comment at its beginning. Raises ValueError
+    if the template does not begin with such a comment."""
     head = _HEAD.match(source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")

@@ -41,7 +41,7 @@ SECONDS = 5.0
 
 def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Check the fields of a template from the file or address `where`, and return the fields; `schemas` are the JSON
-    schemas that were read with the template."""
+    schemas that were read with the template. Raises TemplateRefused for the first fault of the template."""
     _check_fields(where, fields)
     name, text = fields["name"], fields["template"]
     known = _packaged_variables(name)

@@ -131,7 +131,8 @@ def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: s
 
 
 def checked(paths: object) -> tuple[Path, ...]:
-    """The paths of `sandbox.read_only`, after a check that each exists and can be mounted at its own path."""
+    """The paths of `sandbox.read_only`, after a check that each exists and can be mounted at its own path. Raises
+    ConfigError for a path that fails the check."""
     found = []
     for name in paths if isinstance(paths, (list, tuple)) else ():
         path = Path(name)

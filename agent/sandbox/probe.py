@@ -189,7 +189,8 @@ def version_of(path: Path) -> str:
 
 @contextmanager
 def trial_folder(uid: int | None) -> Iterator[Path]:
-    """An empty work tree for a trial command, which belongs to user `uid` and is removed at the end of the context."""
+    """An empty work tree for a trial command, which belongs to user `uid` and is removed at the end of the context.
+    Raises SandboxUnavailable if the tree cannot be given to that user."""
     with tempfile.TemporaryDirectory(prefix="makimono-probe-") as name:
         folder = Path(name)
         folder.chmod(0o711)

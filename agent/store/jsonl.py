@@ -251,7 +251,8 @@ class JsonlFile:
         return self.last_id + 1
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Append one record, which must have the number `next_id()`; returns the byte offset of its line."""
+        """Append one record, which must have the number `next_id()`; returns the byte offset of its line. Raises
+        ValueError for a record with another number."""
         if record[self.id_key] != self.last_id + 1:
             raise ValueError(f"{self.path.name}: {self.id_key} is {record[self.id_key]}, {self.last_id + 1} is next")
         return self.append_line(to_line(record))

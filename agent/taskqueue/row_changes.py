@@ -59,7 +59,8 @@ class RowChanges:
 
     def change(self, uuid: str, change: Callable[[Row], bool]) -> None:
         """Read the row and change it in one transaction, which is repeated while the function `change` returns False:
-        another process has changed the row in between, which is possible in a database without a global write lock."""
+        another process has changed the row in between, which is possible in a database without a global write lock.
+        Raises UsageError if there is no such row, and LedgerError after TRIES vain repetitions."""
         for _ in range(TRIES):
             with self.db.transaction():
                 row = row_of(self.db, uuid)

@@ -61,8 +61,8 @@ class VocabularyCounter(ABC):
         return self.variant() or self.name
 
     def variant(self) -> str:
-        """The part of the model's name that selects the vocabulary; models with the same variant share one
-        vocabulary."""
+        """The part of the model's name that selects the vocabulary; models with the same variant share one vocabulary.
+        It is "" for a counter with one vocabulary only."""
         return ""
 
     def count(self, text: str) -> int:

@@ -185,7 +185,8 @@ def _names(words: tuple[str, ...]) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """The object that an interpreter runs: a module (`-m`), the code after `-c`, or a file."""
+    """The object that an interpreter runs: a module (`-m`), the option for code (`-c`), or the name of a file; "" if
+    there is none."""
     rest = list(words)
     while rest:
         word = rest.pop(0)

@@ -17,7 +17,8 @@ def first_state(mirror: Mirror, branch: str, base: str | None, start_at: str | N
     """The state of a new workspace with the new branch `branch`.
 
     `base`: the branch from which the task starts (None means the default branch). `start_at`: a branch or commit of the
-    mirror at which to start instead of the base. Raises BaseMissing, which lists the branches that exist.
+    mirror at which to start instead of the base. Raises BaseMissing, which lists the branches that exist. Raises
+    WorkError if `branch` cannot be the name of a branch.
     """
     checked = git("check-ref-format", f"refs/heads/{branch}", negative=1)
     if checked.returncode != 0 or branch.startswith("-"):

@@ -126,7 +126,8 @@ class WorkspaceState:
 
 
 def read_state(git_dir: Path) -> WorkspaceState | None:
-    """The stored state of a git directory; None if its creation was never completed."""
+    """The stored state of a git directory; None if its creation was never completed. Raises WorkError if the stored
+    state is damaged."""
     try:
         raw = orjson.loads((git_dir / "makimono.json").read_bytes())
         state = WorkspaceState(**raw)

@@ -170,7 +170,8 @@ class Publisher:
 
         The checks before publication run first, unless this commit has passed them before. A commit that was pushed is
         not pushed again, even after a crash in between, unless the branch was removed meanwhile. Raises PushRejected
-        with the remote's message, or GitError when the remote was not reached.
+        with the remote's message, or GitError when the remote was not reached. Raises WorkError if there is no commit
+        to push.
         """
         head = self.workspace.head()
         branch = self.workspace.branch

@@ -180,7 +180,8 @@ class Workspace:
 
     @property
     def state(self) -> gitdir.WorkspaceState:
-        """The source and the progress of the workspace, as `git/makimono.json` has them."""
+        """The source and the progress of the workspace, as `git/makimono.json` has them. Raises WorkError before
+        `open`."""
         if self._state is None:
             raise WorkError("the workspace is not open")
         return self._state

@@ -113,7 +113,8 @@ def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | Non
 
 
 def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
-    """Fill the folder of the new task with the copied parts."""
+    """Fill the folder of the new task with the copied parts. Raises UsageError if the folder of the other task is
+    gone."""
     source = folder_of(settings, point.uuid)
     if source is None:
         raise UsageError(f"task {point.uuid} has no folder any more; nothing can begin from it")

@@ -18,7 +18,8 @@ def addresses(section: Any) -> tuple[str, str]:
     """(address of Forgejo with its sub-path, `instance`: host, port and sub-path), from the setting `base_url`, which
     may end with the API's path (`/api/v1`).
 
-    `base_url` has no default: the token of a private host must not be sent to a public one.
+    `base_url` has no default: the token of a private host must not be sent to a public one. Raises ConfigError if it is
+    not set.
     """
     base_url = str(section.base_url or "")
     if not base_url:
@@ -30,7 +31,8 @@ def addresses(section: Any) -> tuple[str, str]:
 
 
 def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
-    """(owner, name) of each repository that the section lists."""
+    """(owner, name) of each repository that the section lists. Raises ConfigError if the token is missing, if the
+    section has neither `projects` nor `owner`, or for an entry that is not of the form owner/name."""
     if section.token is None:
         raise ConfigError("forgejo.token is not set: set it, or FORGEJO_TOKEN in the environment")
     if not (section.projects or section.owner):

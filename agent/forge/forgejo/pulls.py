@@ -99,7 +99,8 @@ class Pulls:
         draft: bool | None,
         state: Literal["open", "closed"] | None,
     ) -> PullRef:
-        """Update a pull request; only the fields that differ from the present ones are sent to Forgejo."""
+        """Update a pull request; only the fields that differ from the present ones are sent to Forgejo. Raises
+        ForgeError if `number` is not a number."""
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"

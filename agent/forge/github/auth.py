@@ -140,7 +140,7 @@ class AppToken:
 
 def private_key(section: Any) -> str:
     """The private key of the GitHub App as PEM text; a key in a file is read from the file at each use, so that a new
-    key needs no restart."""
+    key needs no restart. Raises ConfigError if the file cannot be read."""
     app = section.app
     if app.private_key is not None:
         return str(app.private_key.get_secret_value())

@@ -231,8 +231,9 @@ class GitHubWire:
         answer, name → the refusal of a mutation in `may_fail`).
 
         GraphQL executes the mutations of a request one after the other, and the refusal of one ends none of the others;
-        an error names its mutation in `path` (spec.graphql.org, "Mutation" and "Errors").  Raises ForgeRefused (422) as
-        `mutation` does, for a refusal of a mutation that is not in `may_fail`.
+        an error names its mutation in `path` (spec.graphql.org, "Mutation" and "Errors"). Raises ForgeRefused (422) as
+        `mutation` does, for a refusal of a mutation that is not in `may_fail`. Raises AnswerOdd if the answer lacks the
+        result of a mutation that was not refused.
         """
         heads = ", ".join(f"${name}: {name[0].upper()}{name[1:]}Input!" for name, _, _ in wanted)
         parts = " ".join(f"{name}(input: ${name}) {{ {schema} }}" for name, _, schema in wanted)

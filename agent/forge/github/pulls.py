@@ -99,7 +99,7 @@ class Pulls:
         after the change, and whether the change included a request for a review.
 
         `reviewer` returns the node id of the account to request a review from when the pull request becomes ready, None
-        if the caller requests the review.
+        if the caller requests the review. Raises ForgeError if `number` is not a number.
         """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")

@@ -207,7 +207,7 @@ def _asks(note: dict[str, Any]) -> bool:
 
 def utc(text: Any) -> str:
     """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, and the
-    offset of that time zone from UTC may change in summer."""
+    offset of that time zone from UTC may change in summer. A missing time remains ""."""
     return clock.stamp(clock.parse(str(text))) if text else ""
 
 
@@ -215,7 +215,8 @@ def _place(position: dict[str, Any], body: str) -> str:
     """The file and lines on which a review note stands, and the lines that its suggestions replace.
 
     A note's line without a number in the new file is a removed line; `line_range` has the first and the last line of a
-    note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
+    note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments"). Empty if the
+    note stands on no file.
     """
     path = position.get("new_path") or position.get("old_path")
     if not path:

@@ -52,7 +52,8 @@ class TrackerFiles:
         """The numbered files in a folder, such as `7.md`: (their numbers, ascending; the names with leading zeros,
         which are not read).
 
-        If the tracker has no such folder, both results of `numbers` are empty.
+        If the tracker has no such folder, both results of `numbers` are empty. Raises ForgeError if the tracker is
+        missing or the folder cannot be read.
         """
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - this function needs the file names only

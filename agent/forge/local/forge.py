@@ -310,7 +310,8 @@ class LocalForge:
         return _identity_in(self.files)
 
     def address(self, repo: str, where: str) -> str:
-        """The path or address of a repository by its name in `local.repos`; an error message begins with `where`."""
+        """The path or address of a repository by its name in `local.repos`; an error message begins with `where`.
+        Raises IssueUnreadable for an unknown name."""
         if repo not in self.repos:
             known = ", ".join(sorted(self.repos)) or "none"
             raise IssueUnreadable(

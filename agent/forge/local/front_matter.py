@@ -53,7 +53,7 @@ class FrontMatter:
 
     def value(self, key: str) -> str | None:
         """The value of `key` as text, also if YAML reads the value as another type (a number 404 is "404"); None when
-        the key is missing or has no value."""
+        the key is missing or has no value. Raises IssueUnreadable if the value is a list or a mapping."""
         node = self.nodes.get(key)
         if node is None or (node.tag == _NULL and isinstance(node, yaml.ScalarNode)):
             return None
@@ -63,7 +63,7 @@ class FrontMatter:
 
     def flag(self, key: str, default: bool) -> bool:
         """The value of `key` in the front matter, which must be true or false; `default` when the key is missing or has
-        no value."""
+        no value. Raises IssueUnreadable for any other value."""
         value = self.value(key)
         if value is None:
             return default
@@ -73,7 +73,7 @@ class FrontMatter:
 
     def items(self, key: str) -> tuple[str, ...]:
         """The list of one-line texts that is the value of `key`; a key that is missing or has no value means an empty
-        list."""
+        list. Raises IssueUnreadable for any other value."""
         node = self.nodes.get(key)
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
             return ()

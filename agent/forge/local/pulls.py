@@ -78,7 +78,8 @@ class LocalPulls:
     def update(
         self, number: str, *, title: str | None, body: str | None, draft: bool | None, state: str | None
     ) -> PullRef:
-        """Change the fields of a pull request for which an argument is not None."""
+        """Change the fields of a pull request for which an argument is not None. Raises ForgeError if there is no such
+        pull request."""
         if not number.isdecimal():
             raise ForgeError(f"{number!r} is not the number of a local pull request")
         relative = f"{FOLDER}/{int(number)}.md"

@@ -81,7 +81,8 @@ class _Expansion:
         self.nodes = 0
 
     def expand(self, schema: Any, inside: tuple[str, ...], depth: int) -> Any:
-        """A schema in which the references are replaced; `inside` are the references that are being replaced."""
+        """A schema in which the references are replaced; `inside` are the references that are being replaced. Raises
+        ToolError for a schema that is invalid, too deep or too large."""
         self.nodes += 1
         if self.nodes > _MOST_NODES:
             raise ToolError("its input schema has too many parts")
