@@ -350,8 +350,9 @@ class JsonlFile:
             yield record
 
     def at(self, offset: int) -> Json | None:
-        """The record of the line at `offset`; None if the file ends before."""
-        return next((record for _, record in self.records(offset)), None)
+        """The record of the line at `offset`; None if the file ends before, or if the line is damaged."""
+        begins, record = next(self.records(offset), (offset, None))
+        return record if begins == offset else None
 
     def last(self) -> Json | None:
         """The newest record of the file, None when it has none."""

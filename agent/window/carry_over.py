@@ -243,7 +243,8 @@ class CarryOver:
         return self.store.context_dir / "tools.jsonl"
 
     def _call_at(self, at: int) -> Json:
-        return next((record for _, record in records(self._tools_path(), at)), {})
+        begins, record = next(records(self._tools_path(), at), (at, {}))
+        return record if begins == at else {}  # the line may be damaged since it was read
 
     def _read_calls(self) -> None:
         path = self._tools_path()

@@ -45,6 +45,15 @@ def test_append_returns_the_offset_and_numbers_go_on_after_reopening(tmp_path):
     assert offset == path.stat().st_size - len(b'{"seq":4}\n')
 
 
+def test_a_line_that_was_damaged_meanwhile_is_not_read_as_the_next_record(tmp_path):
+    path = tmp_path / "a.jsonl"
+    file = JsonlFile(path)
+    first, second = file.append({"seq": 1, "text": "a"}), file.append({"seq": 2, "text": "b"})
+    path.write_bytes(path.read_bytes().replace(b'{"seq":1', b'!"seq":1', 1))
+    assert file.at(first) is None
+    assert file.at(second) == {"seq": 2, "text": "b"}
+
+
 def test_a_number_out_of_order_is_refused_and_nothing_is_written(tmp_path):
     path = tmp_path / "a.jsonl"
     fill(path, 2)
