@@ -175,8 +175,9 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
 
 
 def _loaded(settings: Settings) -> DoctorCheck:
-    files = sorted({origin for origin in settings.origins.values() if origin.endswith((".yaml", ".yml"))})
-    count = sum(1 for origin in settings.origins.values() if origin != "default")
+    origins = settings.origins.values()
+    files = sorted({origin for origin in origins if origin.endswith((".yaml", ".yml"))})
+    count = sum(1 for origin in origins if origin != "default")
     where = ", ".join(files) if files else "no file sets anything, the defaults"
     return DoctorCheck("configuration", OK, f"{where} in {settings.root}; {count} value(s) are set")
 

@@ -22,12 +22,13 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
         check_commands(settings)
     except CommandRefused as error:
         yield "fail", str(error), "`run` and `solve` refuse to start until then"
-    for name in sorted(set(settings.origins.values())):
+    origins = settings.origins
+    for name in sorted(set(origins.values())):
         path = settings.root / name
         if not path.is_file():
             continue
         mode = path.stat().st_mode & 0o7777
-        keys = [key for key, value, _ in settings.values() if settings.origins.get(key) == name and _is_held(value)]
+        keys = [key for key, value, _ in settings.values() if origins.get(key) == name and _is_held(value)]
         if mode & 0o022:
             more = "others may write it, and it says which commands run and where tokens go"
             yield "warn", f"{path} has mode {mode:04o}: {more}", f"chmod 600 {path}"

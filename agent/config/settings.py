@@ -221,11 +221,10 @@ class Settings(Section):
     def _remember(
         self, root: Path, origins: Mapping[str, str], variables: Mapping[str, str], hidden: tuple[str, ...]
     ) -> None:
-        known = {key: "default" for key, _, _ in self.values()}
         self._root = root
         self._variables = dict(variables)
         self._hidden = hidden
-        self._origins = known | {key: origin for key, origin in origins.items() if key in known}
+        self._origins = dict(origins)  # of the keys that are not at their default
 
     __hash__ = None  # type: ignore[assignment]  # `Settings` is unhashable, since its sections contain mappings
 
@@ -259,9 +258,10 @@ class Settings(Section):
     def origins(self) -> Mapping[str, str]:
         """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
 
-        The origin of an entry's key has the name `github.0.token` with several hosts, `github.token` with one.
+        The origin of an entry's key has the name `github.0.token` with several hosts, `github.token` with one. Each
+        access walks over all keys, because few processes need the origins.
         """
-        return self._origins
+        return {key: self._origins.get(key, "default") for key, _, _ in self.values()}
 
     @property
     def variables(self) -> Mapping[str, str]:
