@@ -14,7 +14,8 @@ from agent.values import Usage
 
 @dataclass
 class Reply:
-    """`body` is bytes, JSON, or a list of pieces sent one by one.  `cut` closes the connection without the end of the
+    """`body` is bytes, JSON, or a list of pieces sent one by one; a piece that is a number is a wait, and one that is an
+    event is waited for.  `cut` closes the connection without the end of the
     chunked body; `hold` is the wait after the pieces, `before` the wait before the status."""
 
     body: object = b""
@@ -111,6 +112,9 @@ class Script:
             handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         for piece in [body] if pieces is None else pieces:
+            if isinstance(piece, threading.Event):
+                piece.wait(30)
+                continue
             if isinstance(piece, float):
                 time.sleep(piece)
                 continue

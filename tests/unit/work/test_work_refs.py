@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent import gitcmd
+from agent import clock, gitcmd
 from agent.errors import GitError
 from agent.work import refs
 
@@ -39,7 +39,8 @@ def repository(tmp_path):
 
 @pytest.fixture
 def killed(tmp_path, monkeypatch, repository):
-    """`killed(when)`: the next update-ref is; the file that says that it was."""
+    """`killed(when)`: the next update-ref is; the file that says that it was.  The pauses before the next try take no
+    time."""
 
     def prepare(when):
         done, script = tmp_path / "killed", tmp_path / "git"
@@ -49,7 +50,8 @@ def killed(tmp_path, monkeypatch, repository):
         monkeypatch.setattr(gitcmd, "program", lambda: str(script))
         return done
 
-    return prepare
+    with clock.use(clock.FakeClock(clock.now())):
+        yield prepare
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
