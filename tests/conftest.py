@@ -80,13 +80,17 @@ def pytest_collection():
 
 def pytest_collection_modifyitems(config, items):
     """Run a whole run or a test of `intake` that exists for two forges on one of them (`length.one_forge`), unless the
-    command line names tests; without a path on the command line, take some files by turns (`length.not_this_turn`)."""
-    if config.option.keyword or any("::" in one for one in config.args):
+    command line names the test; without a path on the command line, take some files by turns
+    (`length.not_this_turn`)."""
+    if config.option.keyword:
         return
     left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash", "intake")})
     if not config.option.file_or_dir:
         later = not_this_turn()
         left |= {item.nodeid for item in items if item.nodeid.partition("::")[0] in later}
+    parts = [one.partition("::") for one in config.args if "::" in one]
+    named = [f"{os.path.relpath(config.invocation_params.dir / path, ROOT)}::{name}" for path, _, name in parts]
+    left -= {one for one in left if any(f"{one}[".startswith((f"{name}[", f"{name}::")) for name in named)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 
