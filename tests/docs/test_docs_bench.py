@@ -24,6 +24,11 @@ def test_every_bench_stands_in_the_document_and_has_its_module():
         assert (ROOT / "scripts" / "benchmarks" / f"{name}.py").is_file()
 
 
+def test_every_bench_has_a_measured_figure():
+    measured = (ROOT / "docs/bench.md").read_text(encoding="utf-8").partition("\n## As measured\n")[2]
+    assert [name for name in listed() if f"\n| `{name}." not in measured and f"\n| `{name}` |" not in measured] == []
+
+
 def test_a_bench_that_there_is_not_is_answered_with_those_that_there_are():
     command = [sys.executable, "-m", "benchmarks", "speed"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
