@@ -293,13 +293,14 @@ def _item(metric: Described) -> str:
 _HEAD = f"""\
 # Metrics
 
-Prometheus' text format, of one daemon and the workers it started. `./main.py run --metrics PORT` answers
-`GET http://127.0.0.1:PORT/metrics`, and `/live` and `/ready` with 200 or 503 and a JSON object that says why
-([operations](operations.md#health)); without it no port is opened. Counters and histograms
-tell what the [events](events.md) say, and start from zero with each daemon. Gauges are read from the ledger when
-somebody asks, so that any one daemon tells of all hosts. A histogram `NAME` has the series `NAME_bucket` (with the
-label `le`), `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after
-that counts as `other`. Names follow the conventions of Prometheus: `promtool check metrics` has no remark.
+`./main.py run --metrics PORT` answers `GET http://127.0.0.1:PORT/metrics` in Prometheus' text format, for one daemon
+and the workers that it started. `/live` and `/ready` beside it answer with 200 or 503 and a JSON object with the
+reason ([operations](operations.md#health)). Without the option no port is opened.
+
+Counters and histograms are made from the [events](events.md), and start from zero with each daemon. Gauges are read
+from the ledger at each request, so every daemon reports the tasks of all hosts. A histogram `NAME` has the series
+`NAME_bucket` (with the label `le`), `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; further
+ones count as `other`. Names follow the conventions of Prometheus: `promtool check metrics` has no remark.
 [grafana_dashboard.json](grafana_dashboard.json) shows them ([operations](operations.md#grafana)).
 This page is made from the program (`scripts/write_docs.py`).
 
