@@ -181,7 +181,7 @@ def test_without_reviewers_a_worker_imports_nothing_of_them(office):
     (home.folder / "sitecustomize.py").write_text(
         "import atexit, os, sys\n"
         "def say():\n"
-        "    names = [one for one in sys.modules if one.startswith(('agent.consensus', 'agent.worker.review'))]\n"
+        "    names = [one for one in sys.modules if f'{one}.'.startswith(('agent.consensus.', 'agent.worker.review.'))]\n"
         f"    open({str(home.folder / 'imported')!r}, 'a').write(repr((os.getpid(), names)) + '\\n')\n"
         "atexit.register(say)\n"
     )
