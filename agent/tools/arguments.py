@@ -1,8 +1,8 @@
 """Checks the arguments of a tool call against its schema, with errors for the model.
 
-Each error about an argument names the argument, the value found and the allowed values. Only lossless repairs of
-arguments are made: null for an optional argument is removed, "50" becomes 50, "true" becomes true, and JSON text
-becomes the list or object in it.
+Each error about an argument names the argument and what is allowed, and most show the value found. Only lossless
+repairs of arguments are made: null for an optional argument is removed, "50" becomes 50, "true" becomes true, and JSON
+text becomes the list or object in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 
-_CONTAINERS: dict[object, type] = {"array": list, "object": dict}
+_CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 
 
 def without_surrogates(value: Any, depth: int = 0) -> Any:
@@ -41,7 +41,7 @@ def _is_whole(value: Any) -> bool:
     """Whether the value is a whole number written as another type: "50", 50.0."""
     if isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, str) and len(value) < 20 and value.strip().lstrip("-").isdecimal()
+    return isinstance(value, str) and len(value) < 20 and value.strip().removeprefix("-").isdecimal()
 
 
 def repair(arguments: Json, schema: Json) -> Json:
@@ -51,23 +51,34 @@ def repair(arguments: Json, schema: Json) -> Json:
     result = {}
     for name, value in arguments.items():
         wanted = properties.get(name, {})
-        if value is None and name in properties and name not in required and wanted.get("type") not in (None, "null"):
+        kinds = _kinds(wanted)
+        if value is None and kinds and "null" not in kinds and name not in required:
             continue
         result[name] = _repaired(value, wanted)
     return result
 
 
-def _repaired(value: Any, schema: Json) -> Any:
-    kind = schema.get("type")
-    if kind == "integer" and _is_whole(value):
+def _kinds(schema: Json | bool) -> tuple[str, ...]:
+    """The types that the keyword `type` of a schema allows; none if the schema, which may be true or false, has no
+    such keyword."""
+    kind = schema.get("type", ()) if isinstance(schema, dict) else ()
+    return (kind,) if isinstance(kind, str) else tuple(kind)
+
+
+def _repaired(value: Any, schema: Json | bool) -> Any:
+    kinds = _kinds(schema)
+    if not isinstance(schema, dict) or (isinstance(value, str) and "string" in kinds):
+        return value
+    if "integer" in kinds and _is_whole(value):
         return int(value)
-    if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
+    if "boolean" in kinds and isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    if kind in _CONTAINERS and isinstance(value, str):
-        value = _written_out(value, _CONTAINERS[kind])
-    if kind == "array" and isinstance(value, list):
+    for kind in kinds:
+        if kind in _CONTAINERS and isinstance(value, str):
+            value = _written_out(value, _CONTAINERS[kind])
+    if "array" in kinds and isinstance(value, list):
         return [_repaired(one, schema.get("items", {})) for one in value]
-    if kind == "object" and isinstance(value, dict):
+    if "object" in kinds and isinstance(value, dict):
         return repair(value, schema)
     return value
 

@@ -44,7 +44,8 @@ _LATIN_1 = TextEncoding("latin-1", "Latin-1")
 _CP1252 = TextEncoding("cp1252", "Windows-1252")
 
 _LOOKED_AT = 1 << 18
-"""Number of bytes of a text in a legacy encoding that are compared with ordinary text; the whole text must decode."""
+"""Number of characters of a text in a legacy encoding that are compared with ordinary text; the whole text must
+decode."""
 
 _ESCAPES = (b"\x1b$B", b"\x1b$@", b"\x1b(J")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -160,7 +161,8 @@ _ODD = bytes((*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 
 
 def is_mostly_binary(data: bytes) -> bool:
-    """Whether more than half of `data` is not UTF-8 text, white space or the start of an escape sequence."""
+    """Whether more than half of the characters of `data` are invalid UTF-8, or control characters other than white
+    space and ESC."""
     told = data.decode("utf-8", "surrogateescape")
     undecoded = len(data) - len(told.encode("utf-8", "ignore"))  # each byte that could not be decoded is a surrogate
     odd = undecoded + len(data) - len(data.translate(None, _ODD))
@@ -171,11 +173,11 @@ _PRINTED = {byte: f"\\x{byte:02x}" for byte in (*range(0x20), *range(0x7F, 0x100
 
 
 def printable(data: bytes) -> str:
-    r"""Mostly binary bytes as text: printable ASCII, line ends and tabs unchanged, all other bytes as `\xNN`."""
+    r"""Mostly binary bytes as text: printable ASCII, `\n` and tabs unchanged, all other bytes as `\xNN`."""
     return data.decode("latin-1").translate(_PRINTED)
 
 
 def size_of(text: str) -> int:
-    """The number of bytes of `text` in UTF-8, in which all limits of results are measured: Japanese costs about one
-    token per character, English a quarter."""
+    """The number of bytes of `text` in UTF-8, the unit of each limit of a result that is not in tokens: Japanese costs
+    about one token per character, English a quarter."""
     return len(text.encode("utf-8", "backslashreplace"))

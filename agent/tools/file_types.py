@@ -37,7 +37,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"!<arch>\n", "static library"),
     (0, b"PACK", "git pack"),
 )
-# Signatures that may also be the beginning of a text: they count only if a NUL follows.
+# Signatures that may also be the beginning of a text: they count only if the sample contains a NUL.
 _WEAK = {b"MZ", b"BZh", b"ID3", b"PACK", b"GIF8", b"OTTO", b"wOFF", b"wOF2", b"OggS", b"fLaC", b"Rar!\x1a\7"}
 
 

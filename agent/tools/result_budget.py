@@ -33,7 +33,8 @@ PER_RESULT = 4
 
 
 def room_of(window: int) -> int:
-    """The maximum bytes of one result for a window of `window` tokens: about an eighth of the window, at most CAP."""
+    """The maximum bytes of one result for a window of `window` tokens: about an eighth of the window, at least LEAST
+    and at most CAP."""
     return min(CAP, max(LEAST, window * 3 // 8))
 
 

@@ -57,8 +57,8 @@ class Toolbox:
     visible text unchanged. `redact` masks secrets, `lookup(seq)` returns the recorded result of a tool call,
     `message(seq)` the text of a message. When this process runs as root, new files belong to `owner_uid`. `cap_chars`
     is the maximum size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means
-    `room_of` the configured window. Every time-out is in seconds. `extra_tools` are listed after the built-in tools.
-    `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
+    `room_of` the window (CAP without `settings`). Every time-out is in seconds. `extra_tools` are listed after the
+    built-in tools. `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
     """
 
     def __init__(
@@ -270,8 +270,8 @@ class Toolbox:
         paged: bool = False,
         head: str = "",
     ) -> tuple[str, str | None]:
-        """(the text, cut to `room` bytes and, with `head`, to its part of the tokens; name of the stored output or
-        None)."""
+        """(the text, cut to `room` bytes and to its part of the tokens, of which `head` uses some; name of the stored
+        output or None)."""
         room = max(LEAST // 2, self.room if room is None else room)
         tokens = self.budget.tokens
         if tokens is not None:

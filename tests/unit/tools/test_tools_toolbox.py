@@ -117,6 +117,34 @@ def test_lossless_repairs_are_made(box, tree):
     assert box.run("read_file", {"path": "a.txt", "offset": None}).status == "success"
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "repaired"),
+    [
+        ({"type": ["string", "null"]}, "a", "a"),
+        ({"type": ["string", "null"]}, None, None),
+        ({"type": ["string", "integer"]}, "5", "5"),
+        ({"type": ["integer", "null"]}, "5", 5),
+        ({"type": ["array", "null"], "items": True}, "[1]", [1]),
+        ({"type": "array", "items": True}, ["1"], ["1"]),
+        (True, "5", "5"),
+        (True, None, None),
+    ],
+)
+def test_a_schema_of_a_server_may_allow_several_types_or_any_value(make_box, kind, given, repaired):
+    odd = Odd()
+    odd.parameters = {"type": "object", "properties": {"value": kind}}
+    box = make_box(extra_tools=[odd])
+    assert box.run("odd", {"value": given}).status == "success"
+    assert box.repair_arguments("odd", {"value": given}) == {"value": repaired}
+
+
+def test_a_number_with_two_signs_is_refused_not_a_crash(box, tree):
+    (tree / "a.txt").write_text("1\n")
+    result = box.run("read_file", {"path": "a.txt", "offset": "--5"})
+    assert result.status == "error"
+    assert "offset must be of type integer" in result.content
+
+
 def test_deeply_nested_arguments_are_refused_not_a_crash(box):
     nested: list = []
     for _ in range(5000):
