@@ -31,6 +31,7 @@ from agent.commands import (
 from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.config.url_passwords import without_passwords
 from agent.errors import MakimonoError
+from agent.observe import log
 from agent.security.redact import masker_of
 from agent.work import rebase
 
@@ -74,9 +75,9 @@ def examine(
     settings, checks = _configuration(load)
     yield from checks
     redact = masker_of(settings) if settings is not None else str
-    for name, look in _parts(settings):
+    for name, found in _parts(settings):
         announce(name)
-        yield from _masked(name, look, redact)
+        yield from _masked(name, found, redact)
 
 
 LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", "sandbox", "processes")
@@ -85,9 +86,9 @@ LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", 
 
 def examine_locally(settings: Settings) -> Iterator[DoctorCheck]:
     """The findings of `doctor` about the parts of LOCAL."""
-    for name, look in _parts(settings):
+    for name, found in _parts(settings):
         if name in LOCAL:
-            yield from _masked(name, look, masker_of(settings))
+            yield from _masked(name, found, masker_of(settings))
 
 
 def worst(checks: Iterable[DoctorCheck]) -> int:
@@ -95,62 +96,68 @@ def worst(checks: Iterable[DoctorCheck]) -> int:
     return 3 if any(check.state == FAIL for check in checks) else 0
 
 
-def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterator[DoctorCheck]]]]:
-    yield "python", python
-    yield "git", git
-    yield "sqlite", sqlite
+def _parts(settings: Settings | None) -> Iterator[tuple[str, Iterator[DoctorCheck]]]:
+    """(name, findings) of each part of `doctor`. A part is checked only while its findings are read."""
+    yield "python", python()
+    yield "git", git()
+    yield "sqlite", sqlite()
     if settings is None:
         for name in ("base_dir", "tasks.db", "disk", "sandbox", "model", "sources"):
-            yield name, lambda name=name: iter([DoctorCheck(name, WARN, NOT_LOOKED_AT)])  # type: ignore[misc]
-        yield "processes", processes
+            yield name, iter([DoctorCheck(name, WARN, NOT_LOOKED_AT)])
+        yield "processes", processes()
         return
-    yield "base_dir", lambda: doctor_base_dir.base_dir(settings)
-    yield "ledger", lambda: ledger(settings)
+    yield "base_dir", doctor_base_dir.base_dir(settings)
+    yield "ledger", ledger(settings)
     if (address := settings.taskqueue.broker) is not None:
-        yield "broker", lambda: broker(settings, address)
+        yield "broker", broker(settings, address)
     if (place := settings.context_storage.replica) is not None:
-        yield "replica", lambda: replica(place)
+        yield "replica", replica(place)
     if settings.memory.enabled:
-        yield "memory", lambda: (DoctorCheck("memory", *one) for one in doctor_memory.findings(settings))
+        yield "memory", _named("memory", doctor_memory.findings(settings))
     if settings.mcp_servers:
-        yield "mcp", lambda: mcp(settings)
-    yield "plug-ins", lambda: (DoctorCheck("plug-in", *one) for one in doctor_plug_ins.findings(settings))
-    yield "webhooks", lambda: (_found("webhooks", one) for one in doctor_poke.findings(settings))
+        yield "mcp", mcp(settings)
+    yield "plug-ins", _named("plug-in", doctor_plug_ins.findings(settings))
+    yield "webhooks", webhooks(settings)
     if settings.observe.otlp is not None:
-        yield "traces", lambda: (DoctorCheck("traces", *one) for one in doctor_traces.findings(settings))
+        yield "traces", _named("traces", doctor_traces.findings(settings))
     if settings.prompts.is_set:
-        yield "prompts", lambda: (DoctorCheck("prompts", *one) for one in doctor_templates.findings(settings))
-    yield "disk", lambda: doctor_base_dir.disk(settings)
-    yield "sandbox", lambda: sandbox(settings)
-    yield "processes", processes
-    yield "model", lambda: model(settings, "model", None, None)
+        yield "prompts", _named("prompts", doctor_templates.findings(settings))
+    yield "disk", doctor_base_dir.disk(settings)
+    yield "sandbox", sandbox(settings)
+    yield "processes", processes()
+    yield "model", model(settings, "model", None, None)
     summary = settings.context_storage.summary_model
     if summary.provider is not None or summary.model is not None:
         where = summary.provider or settings.llm.provider
-        yield "summary model", lambda: model(settings, "summary model", where, summary.model)
+        yield "summary model", model(settings, "summary model", where, summary.model)
     if doctor_reviewers.are_used(settings):
-        yield "reviewers", lambda: (DoctorCheck("reviewers", *one) for one in doctor_reviewers.findings(settings))
+        yield "reviewers", _named("reviewers", doctor_reviewers.findings(settings))
         part = "reviewer model"
         for provider, named in doctor_reviewers.other_models(settings):
-            yield part, lambda at=provider, named=named: model(settings, part, at, named)  # type: ignore[misc]
+            yield part, model(settings, part, provider, named)
     for source in settings.task_sources:
-        yield source, lambda source=source: doctor_sources.forge(settings, source)  # type: ignore[misc]
+        yield source, doctor_sources.forge(settings, source)
 
 
-def _masked(
-    name: str, look: Callable[[], Iterator[DoctorCheck]], redact: Callable[[str], str]
-) -> Iterator[DoctorCheck]:
+def _named(name: str, found: Iterable[tuple[str, str, str]]) -> Iterator[DoctorCheck]:
+    for one in found:
+        yield DoctorCheck(name, *one)
+
+
+def _masked(name: str, found: Iterator[DoctorCheck], redact: Callable[[str], str]) -> Iterator[DoctorCheck]:
     """The findings of one part, with secrets masked."""
-    for check in _guarded(name, look):
-        found, advice = (without_passwords(redact(text)) for text in (check.found, check.advice))
-        yield replace(check, found=found, advice=advice)
+    for check in _guarded(name, found):
+        said, advice = (without_passwords(redact(text)) for text in (check.found, check.advice))
+        yield replace(check, found=said, advice=advice)
 
 
-def _guarded(name: str, look: Callable[[], Iterator[DoctorCheck]]) -> Iterator[DoctorCheck]:
-    """The findings of one part; if the check itself fails, that is one more finding."""
+def _guarded(name: str, found: Iterator[DoctorCheck]) -> Iterator[DoctorCheck]:
+    """The findings of one part; if the check itself fails, that is one more finding, and a mistake of this program has
+    its traceback in the log."""
     try:
-        yield from look()
+        yield from found
     except ANY as error:
+        log.mistake("doctor", name, error)
         said = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
         yield DoctorCheck(name, FAIL, said)
 
@@ -166,8 +173,7 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
     except ANY as error:
         checks = [DoctorCheck(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
     else:
-        about = (DoctorCheck(name, *one) for one in doctor_configuration.findings(settings))
-        return settings, [_loaded(settings), *about]
+        return settings, [_loaded(settings), *_named(name, doctor_configuration.findings(settings))]
     try:
         return load(False), checks  # an unset ${NAME} must not prevent the other checks
     except ANY:
@@ -252,6 +258,12 @@ def mcp(settings: Settings) -> Iterator[DoctorCheck]:
 
     for state, found, advice in doctor_mcp.findings(settings):
         yield DoctorCheck("mcp", state, found, advice)
+
+
+def webhooks(settings: Settings) -> Iterator[DoctorCheck]:
+    """Check the endpoint for webhooks."""
+    for finding in doctor_poke.findings(settings):
+        yield _found("webhooks", finding)
 
 
 def _found(name: str, finding: Finding) -> DoctorCheck:
