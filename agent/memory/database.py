@@ -57,7 +57,7 @@ class MemoryDatabase(Database):
                 yield
                 return
             self._keep_files()
-            self._retried(lambda: self._once("BEGIN", {}))
+            self._retried("BEGIN", {})
             try:
                 yield
             finally:

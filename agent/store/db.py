@@ -146,11 +146,11 @@ class Database:
         self._same_process()
         with self._lock:
             if self._is_open and self._connection.in_transaction:
-                return self._translated(lambda: self._once(statement, params))
+                return self._translated(statement, params)
             self._keep_files()
             started = time.monotonic()
             try:
-                found = self._retried(lambda: self._once(statement, params))
+                found = self._retried(statement, params)
             except LedgerError as error:
                 # `self.remake` is None during the call, since `remake` executes statements itself
                 remake, self.remake = self.remake, None
@@ -159,7 +159,7 @@ class Database:
                     raise
                 try:
                     remake(self)
-                    found = self._retried(lambda: self._once(statement, params))
+                    found = self._retried(statement, params)
                 finally:
                     self.remake = remake
             durable_files.took(self.path, "row", started)
@@ -172,7 +172,7 @@ class Database:
         self._same_process()
         with self._lock:
             self._keep_files()
-            self._retried(lambda: self._once("BEGIN IMMEDIATE", {}))
+            self._retried("BEGIN IMMEDIATE", {})
             try:
                 yield self
             except BaseException:
@@ -180,7 +180,7 @@ class Database:
                 raise
             started = time.monotonic()
             try:
-                self._retried(lambda: self._once("COMMIT", {}))
+                self._retried("COMMIT", {})
                 durable_files.took(self.path, "row", started)
             except BaseException:
                 self._roll_back()
@@ -285,19 +285,19 @@ class Database:
         finally:
             cursor.close()
 
-    def _retried(self, call: Callable[[], Rows]) -> Rows:
+    def _retried(self, statement: str, params: dict[str, Any]) -> Rows:
         for attempt in range(TRIES):
             try:
-                return call()
+                return self._once(statement, params)
             except self._sqlite.Error as error:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
         raise AssertionError  # the last attempt to execute the statement returns or raises an error
 
-    def _translated(self, call: Callable[[], Rows]) -> Rows:
+    def _translated(self, statement: str, params: dict[str, Any]) -> Rows:
         try:
-            return call()
+            return self._once(statement, params)
         except self._sqlite.Error as error:
             raise self._translate(error) from error
 

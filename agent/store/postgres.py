@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -129,7 +129,7 @@ class PostgresDatabase:
             self._inside = True
             try:
                 yield self
-                self._translated(lambda: self._once("COMMIT", {}))
+                self._translated("COMMIT", {})
             except BaseException:
                 self._roll_back()
                 raise
@@ -194,21 +194,18 @@ class PostgresDatabase:
     def _execute(self, statement: str, params: dict[str, Any], *, repeatable: bool) -> Records:
         with self._lock:
             if self._inside:
-                return self._translated(lambda: self._once(statement, params))
-            reads = _READS.match(statement) is not None
-
-            def call() -> Records:
-                return self._repeated(lambda: self._once(statement, params), repeatable=repeatable or reads)
-
+                return self._translated(statement, params)
+            once = partial(self._once, statement, params)
+            repeatable = repeatable or _READS.match(statement) is not None
             try:
-                return call()
+                return self._repeated(once, repeatable=repeatable)
             except LedgerError as error:
                 remake, self.remake = self.remake, None  # `self.remake` is None here, since `remake` runs statements
                 try:
                     if remake is None or not _lacks_table(error):
                         raise
                     remake(self)
-                    return call()
+                    return self._repeated(once, repeatable=repeatable)
                 finally:
                     self.remake = remake
 
@@ -252,11 +249,11 @@ class PostgresDatabase:
                 self._ready(tried=True)
         raise AssertionError  # the last attempt of the call returns or raises an error
 
-    def _translated(self, call: Callable[[], Records]) -> Records:
+    def _translated(self, statement: str, params: dict[str, Any]) -> Records:
         import psycopg
 
         try:
-            return call()
+            return self._once(statement, params)
         except psycopg.Error as error:
             raise self._translate(error) from error
 
