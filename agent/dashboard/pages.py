@@ -7,6 +7,7 @@ The functions of `pages.py` block, so they run in threads of the server. A part 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.timeline import is_held, lies_elsewhere
@@ -20,7 +21,7 @@ from agent.taskqueue.row_holder import hostname
 from agent.wiring.folders import folder_of, is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from agent.config import Settings
@@ -36,6 +37,14 @@ PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
 """The parts of a task's page, in the order of its navigation."""
+LISTS = {
+    "compactions": task_parts.compactions,
+    "requests": task_parts.requests,
+    "memory": task_parts.recalled,
+    "deliberations": task_parts.deliberations,
+    "effects": task_parts.effects,
+}
+"""The parts that are lists of records."""
 
 
 class Pages:
@@ -70,20 +79,27 @@ class Pages:
         if folder is None:
             return {**view, "shown": None}
         before, at = whole_number(given.get("before")), whole_number(given.get("at"))
-        builds: dict[str, Callable[[], Any]] = {
-            "timeline": lambda: self._timeline(folder, view, before, at),
-            "request": lambda: helper_process.run(self.settings, "preview", view["task"]["uuid"]),
-            "plan": lambda: task_parts.plan(folder),
-            "change": lambda: task_parts.change(folder, view["_row"]),
-            "compactions": lambda: task_parts.compactions(folder, before),
-            "requests": lambda: task_parts.requests(folder, before),
-            "memory": lambda: task_parts.recalled(folder, before),
-            "deliberations": lambda: task_parts.deliberations(folder, before),
-            "effects": lambda: task_parts.effects(folder, before),
-            "log": lambda: task_parts.log(folder),
-        }
-        view["shown"] = self._read(view, builds[part]) if part in builds else None
+        view["shown"] = None
+        with _named_problems(view):
+            view["shown"] = self._part(part, folder, view, before, at)
         return view
+
+    def _part(self, part: str, folder: Path, view: Json, before: int | None, at: int | None) -> Any:
+        """The value of one part of a task's page; None for a part that has no value of its own."""
+        if part in LISTS:
+            return LISTS[part](folder, before)
+        match part:
+            case "timeline":
+                return self._timeline(folder, view, before, at)
+            case "request":
+                return helper_process.run(self.settings, "preview", view["task"]["uuid"])
+            case "plan":
+                return task_parts.plan(folder)
+            case "change":
+                return task_parts.change(folder, view["_row"])
+            case "log":
+                return task_parts.log(folder)
+        return None
 
     def record(self, prefix: str, part: str, number: int, given: dict[str, str]) -> Json | None:
         """The value of the page of one message (`part` is `messages`) or one compaction; None if this record, its task
@@ -96,12 +112,11 @@ class Pages:
             return other
         if (folder := self.folder(view)) is None:
             return None
-        build = conversation.message if part == "messages" else task_parts.compaction
-        found = self._read(view, lambda: build(folder, number))
-        if found is None and not view["problems"]:
-            return None
-        view["shown"] = found
-        return view
+        view["shown"] = None
+        with _named_problems(view):
+            read = conversation.message if part == "messages" else task_parts.compaction
+            view["shown"] = read(folder, number)
+        return view if view["shown"] is not None or view["problems"] else None
 
     def head(self, prefix: str) -> Json | None:
         """The facts about a task that each of its pages shows; None if there is no such task.
@@ -211,15 +226,16 @@ class Pages:
             chart = charts.tokens(folder, view["_row"], threshold)
         return {**found, "chart": chart}
 
-    def _read(self, view: Json, build: Callable[[], Any]) -> Any:
-        """The value that `build` returns; an error becomes a problem that the page names."""
-        try:
-            return build()
-        except OSError as error:
-            view["problems"].append(f"a file of the task cannot be read: {error}")
-        except MakimonoError as error:
-            view["problems"].append(str(error))
-        return None
+
+@contextmanager
+def _named_problems(view: Json) -> Iterator[None]:
+    """A context manager in which an error of a file or of this program becomes a problem that the page names."""
+    try:
+        yield
+    except OSError as error:
+        view["problems"].append(f"a file of the task cannot be read: {error}")
+    except MakimonoError as error:
+        view["problems"].append(str(error))
 
 
 def _question(folder: Path | None) -> str:

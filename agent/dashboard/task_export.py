@@ -8,8 +8,9 @@ request.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent import durable_files
 from agent.dashboard import charts, conversation, rendering, task_parts
@@ -29,6 +30,15 @@ CHANGE_SECONDS = 600.0
 """The maximum run time in seconds of the git command that writes the diff; it may be long, since no browser waits."""
 MOST_RECORDS = 2000
 """The maximum number of records of each list on the page; the conversation has no maximum."""
+
+LISTS = {
+    "compactions": task_parts.compactions,
+    "requests": task_parts.requests,
+    "recalled": task_parts.recalled,
+    "deliberations": task_parts.deliberations,
+    "effects": task_parts.effects,
+}
+"""The parts of the page that are lists of records, by their names in the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +96,16 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
 def _parts(folder: Path, view: Json, threshold: float) -> Json:
     """The parts of the task's page beside the conversation. A part that cannot be read is None, and `view["problems"]`
     gets a sentence about it."""
-    row = view["_row"]
-    builds: dict[str, Callable[[], Any]] = {
-        "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),
-        "plan": lambda: task_parts.plan(folder),
-        "change": lambda: task_parts.change(folder, row, CHANGE_SECONDS),
-        "compactions": lambda: _all(folder, task_parts.compactions),
-        "requests": lambda: _all(folder, task_parts.requests),
-        "recalled": lambda: _all(folder, task_parts.recalled),
-        "deliberations": lambda: _all(folder, task_parts.deliberations),
-        "effects": lambda: _all(folder, task_parts.effects),
-    }
-    found: Json = {}
-    for name, build in builds.items():
-        try:
-            found[name] = build()
-        except (OSError, MakimonoError) as error:
-            found[name] = None
-            view["problems"].append(f"{name} cannot be read: {error}")
+    row, found = view["_row"], dict.fromkeys(("chart", "plan", "change", *LISTS))
+    with _part_named(view, "chart"):
+        found["chart"] = None if row is None else charts.tokens(folder, row, threshold)
+    with _part_named(view, "plan"):
+        found["plan"] = task_parts.plan(folder)
+    with _part_named(view, "change"):
+        found["change"] = task_parts.change(folder, row, CHANGE_SECONDS)
+    for name, part in LISTS.items():
+        with _part_named(view, name):
+            found[name] = _all(folder, part)
     whole: list[Json] = []
     try:
         for one in reversed((found["compactions"] or {}).get("records", ())):
@@ -112,6 +114,15 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
         view["problems"].append(f"a compaction cannot be read: {error}")
     found["whole_compactions"] = whole
     return found
+
+
+@contextmanager
+def _part_named(view: Json, name: str) -> Iterator[None]:
+    """A context manager in which an error becomes a problem that the page names, with the name of its part."""
+    try:
+        yield
+    except (OSError, MakimonoError) as error:
+        view["problems"].append(f"{name} cannot be read: {error}")
 
 
 def _all(folder: Path, part: Callable[[Path, int | None], Json]) -> Json:

@@ -30,12 +30,10 @@ from agent.errors import (
 )
 from agent.work import changes, forge_signed_commits, push_errors, rebase
 from agent.work.lfs_server import LfsServer
-from agent.work.remote import Login, Remote
 from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from agent.forge.commit_maker import CommitMaker
@@ -87,11 +85,6 @@ class Publisher:
         scan: Callable[[Iterable[bytes]], Iterable[Any]],
         guarded: Callable[[Sequence[str], Sequence[str]], Iterable[Any]],
         largest: int | None = None,
-        url: str | None = None,
-        credentials: Callable[[], Login | None] | None = None,
-        renew: Callable[[], object] | None = None,
-        ca_file: Path | None = None,
-        env: Mapping[str, str] | None = None,
         prefix: str = OWN,
         maker: CommitMaker | None = None,
         check_held: Callable[[], None] = lambda: None,
@@ -105,11 +98,7 @@ class Publisher:
         self.scan = scan
         self.guarded = guarded
         self.largest = largest
-        self.remote = (
-            Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
-            if url
-            else workspace.mirror.remote
-        )
+        self.remote = workspace.mirror.remote
         self._checked: str | None = None
         self._clean: str | None = None
 

@@ -49,11 +49,10 @@ def prepare(run: TaskRun) -> Prepared:
     run.isolation = {"sandbox": sandbox.kind, "sandbox_reason": sandbox.reason}
     # git processes get the task's mark, so that a push that an earlier attempt left running is found and ended
     network = {**network_environment(), proc.MARK: run.uuid}
-    login = login_of(forge, run.key, repository)
     where = (repository.host, repository.owner, repository.repo, repository.url)
-    mirror = Mirror(settings.base_dir, *where, env=network, **login)
+    mirror = Mirror(settings.base_dir, *where, env=network, **login_of(forge, run.key, repository))
     tree = open_work_tree(run, claimed.issue, repository, claimed.parent, mirror, sandbox)
-    publisher = open_publisher(run, tree.workspace, repository.url, network, login)
+    publisher = open_publisher(run, tree.workspace)
     publisher.take_up()
     run.workspace = tree.workspace
     commands = CommandRunner(run, sandbox, tree.workspace)

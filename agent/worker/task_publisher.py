@@ -7,7 +7,7 @@ The publisher that this module makes is the `Publisher` of `work/publish.py`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.forge.base import ForgeReports
 from agent.security.guarded_paths import guarded
@@ -15,17 +15,12 @@ from agent.security.secrets import scan
 from agent.work.publish import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agent.work.workspace import Workspace
     from agent.worker.task_run import TaskRun
 
 
-def open_publisher(
-    run: TaskRun, workspace: Workspace, url: str, env: Mapping[str, str], login: dict[str, Any]
-) -> Publisher:
-    """The publisher that pushes the commits in `workspace` to the repository at `url`; `env` is the environment of git,
-    `login` the result of `login_of`."""
+def open_publisher(run: TaskRun, workspace: Workspace) -> Publisher:
+    """The publisher that pushes the commits in `workspace` to the repository of its mirror."""
     policy = run.settings.policy
     return Publisher(
         workspace,
@@ -33,10 +28,7 @@ def open_publisher(
         scan=lambda chunks: scan(chunks, run.redact.secrets),
         guarded=partial(guarded, refuse=policy.refuse, look=policy.look),
         largest=run.forge.max_file,
-        url=url,
-        env=env,
         prefix=run.settings.branch.prefix,
         maker=ForgeReports(run.forge).commit_maker(run.key) if run.publishing else None,
         check_held=run.check_held,
-        **login,
     )

@@ -143,7 +143,7 @@ def test_a_page_at_a_push_is_no_refusal_and_the_push_is_made_later_once(served, 
     mirror.fetch()
     workspace = make_workspace(None, mirror=mirror)
     made = change(workspace)
-    pushes = publisher(workspace, url=url, credentials=login)
+    pushes = publisher(workspace)
     before = refs(bare)
     server.page = away(*page, **where)
     for _ in range(2):

@@ -12,6 +12,7 @@ from agent.gitcmd import git
 from agent.security import secrets
 from agent.security.guarded_paths import guarded
 from agent.work import Mirror, Publisher, changes, push_errors
+from agent.work.remote import Remote
 
 BRANCH = "makimono/7-11111111"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -352,7 +353,8 @@ def test_the_other_half_of_a_push_is_not_ended_with_its_task(source, make_worksp
     hook.chmod(0o755)
     workspace = make_workspace(source)
     change(workspace)
-    publisher(workspace, env={proc.MARK: "11111111-2222"}).push()
+    workspace.mirror.remote = Remote(workspace.mirror.url, env={proc.MARK: "11111111-2222"})
+    publisher(workspace).push()
     seen = (source.path / ".git/seen").read_text()
     assert "GIT_DIR=" in seen
     assert proc.MARK not in seen
@@ -568,8 +570,9 @@ def test_a_branch_that_was_in_the_way_from_the_start_is_said_before_any_work(sou
 def test_an_other_side_that_is_gone_is_an_error_of_its_own(source, make_workspace):
     workspace = make_workspace(source)
     change(workspace)
+    workspace.mirror.remote = Remote("http://127.0.0.1:1/x.git")
     with pytest.raises(GitError):
-        publisher(workspace, url="http://127.0.0.1:1/x.git").push()
+        publisher(workspace).push()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
