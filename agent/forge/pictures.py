@@ -9,7 +9,7 @@ the forge itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -19,7 +19,7 @@ from agent.errors import ForgeUnreachable, PictureRefused
 from agent.forge import http
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 LARGEST = 10_000_000  # maximum bytes of a picture; `security/pictures.py` accepts no larger picture
@@ -27,23 +27,32 @@ REDIRECTS = 3
 TIMEOUT = (10, 30)
 
 
-@dataclass(frozen=True, slots=True)
-class PictureHosts:
-    """`own` returns whether an address belongs to the forge itself; a request to such an address gets the headers that
-    `token` returns.
+class PictureHost(ABC):
+    """The web host of a forge, `base_url`, and the hosts on which the forge stores files.
 
-    `others` returns whether an address belongs to a host where the forge stores files; a request to such a host gets no
-    token.
+    `ca_file` has the CA certificates of the forge's own host; `agent` is the value of the header User-Agent.
     """
 
-    own: Callable[[SplitResult], bool]
-    others: Callable[[SplitResult], bool]
-    token: Callable[[], Mapping[str, str]]
-    ca_file: Path | None
-    agent: str
+    def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:
+        self.web = urlsplit(base_url)
+        self.ca_file = ca_file
+        self.agent = agent
+
+    def is_own(self, parts: SplitResult) -> bool:
+        """Whether an address belongs to the forge itself; a request to such an address gets the headers of `login`."""
+        return (parts.scheme, parts.netloc.lower()) == (self.web.scheme, self.web.netloc.lower())
+
+    def is_store(self, parts: SplitResult) -> bool:
+        """Whether an address belongs to a host where the forge stores files; a request to such a host gets no token."""
+        del parts
+        return False
+
+    @abstractmethod
+    def login(self) -> Mapping[str, str]:
+        """The headers with the present token."""
 
 
-def fetch(address: str, hosts: PictureHosts) -> bytes:
+def fetch(address: str, host: PictureHost) -> bytes:
     """Download the picture at `address`.
 
     Raises PictureRefused when the address does not belong to the forge, or the picture is gone, refused or too large.
@@ -55,10 +64,10 @@ def fetch(address: str, hosts: PictureHosts) -> bytes:
         session.auth = lambda request: request
         for _ in range(REDIRECTS + 1):
             parts = parts_of(address)
-            own = hosts.own(parts)
-            if not (own or hosts.others(parts)):
+            own = host.is_own(parts)
+            if not (own or host.is_store(parts)):
                 raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
-            headers = {"User-Agent": hosts.agent, **(hosts.token() if own else {})}
+            headers = {"User-Agent": host.agent, **(host.login() if own else {})}
             try:
                 with session.get(
                     address,
@@ -66,7 +75,7 @@ def fetch(address: str, hosts: PictureHosts) -> bytes:
                     stream=True,
                     timeout=TIMEOUT,
                     allow_redirects=False,
-                    verify=str(hosts.ca_file) if own and hosts.ca_file else True,
+                    verify=str(host.ca_file) if own and host.ca_file else True,
                 ) as answer:
                     if answer.is_redirect:
                         address = urljoin(address, answer.headers["location"])

@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.errors import PictureRefused
-from agent.forge.pictures import PictureHosts, fetch
+from agent.forge.pictures import PictureHost, fetch
 from agent.forge.rest_client import AGENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.forge.forgejo.http import ForgejoWire
 
 _ATTACHMENT = re.compile(r"(?:/[^/]+/[^/]+)?/attachments/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.IGNORECASE)
+
+
+class ForgejoPictures(PictureHost):
+    """The host of a Forgejo or Gitea."""
+
+    def __init__(self, wire: ForgejoWire) -> None:
+        super().__init__(wire.base_url, wire.ca_file(), AGENT)
+        self.wire = wire
+
+    def login(self) -> Mapping[str, str]:
+        return {"Authorization": f"token {self.wire.token()}"}
 
 
 def fetch_picture(wire: ForgejoWire, address: str) -> bytes:
@@ -29,11 +42,4 @@ def fetch_picture(wire: ForgejoWire, address: str) -> bytes:
     found = _ATTACHMENT.fullmatch(parts.path.removeprefix(web.path))
     if found is None:
         raise PictureRefused("its address is not that of an attachment of the forge")
-    hosts = PictureHosts(
-        own=lambda one: (one.scheme, one.netloc.lower()) == (web.scheme, web.netloc.lower()),
-        others=lambda _: False,
-        token=lambda: {"Authorization": f"token {wire.token()}"},
-        ca_file=wire.ca_file(),
-        agent=AGENT,
-    )
-    return fetch(f"{wire.base_url}/attachments/{found[1]}", hosts)
+    return fetch(f"{wire.base_url}/attachments/{found[1]}", ForgejoPictures(wire))

@@ -12,14 +12,13 @@ from __future__ import annotations
 import html
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from agent.errors import ForgeError, PictureRefused
 from agent.forge.github.http import AGENT
-from agent.forge.pictures import PictureHosts, fetch, parts_of
+from agent.forge.pictures import PictureHost, fetch, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from urllib.parse import SplitResult
 
     from agent.forge.github.http import GitHubWire
@@ -32,34 +31,41 @@ STORES = re.compile(
 _SOURCE = re.compile(r"""<img\b[^<>]*?\bsrc=["']([^"'<>]+)["']""", re.IGNORECASE)
 
 
+class GitHubPictures(PictureHost):
+    """The hosts of GitHub, or of an Enterprise Server, that have pictures."""
+
+    def __init__(self, wire: GitHubWire) -> None:
+        super().__init__(wire.base_url, wire.ca_file(), AGENT)
+        self.wire = wire
+        self.names = {self.web.netloc.lower()} | ({"github.com"} if self.web.hostname == "api.github.com" else set())
+
+    def is_own(self, parts: SplitResult) -> bool:
+        is_here = parts.netloc.lower() in self.names and parts.scheme == self.web.scheme
+        return is_here and bool(PATHS.match(parts.path))
+
+    def is_store(self, parts: SplitResult) -> bool:
+        """Whether an address is on one of GitHub's file hosts; the file host of an Enterprise Server is its subdomain
+        `media.`."""
+        name = (parts.hostname or "").lower()
+        if STORES.fullmatch(name):
+            return parts.scheme == "https"
+        return parts.scheme == self.web.scheme and name == f"media.{self.web.hostname}"
+
+    def login(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.wire.tokens.current()}"}
+
+
 def fetch_picture(wire: GitHubWire, key: TaskKey, address: str) -> bytes:
     """Implements `Forge.fetch_picture`."""
-    web, parts = urlsplit(wire.base_url), parts_of(address)
-    own = {web.netloc.lower()} | ({"github.com"} if web.hostname == "api.github.com" else set())
-    hosts = PictureHosts(
-        own=lambda parts: parts.netloc.lower() in own and parts.scheme == web.scheme and bool(PATHS.match(parts.path)),
-        others=lambda parts: _is_store(parts, web),
-        token=lambda: {"Authorization": f"Bearer {wire.tokens.current()}"},
-        ca_file=wire.ca_file(),
-        agent=AGENT,
-    )
+    parts, host = parts_of(address), GitHubPictures(wire)
     try:
-        return fetch(address, hosts)
+        return fetch(address, host)
     except PictureRefused:
-        name = parts.path.rsplit("/", 1)[-1] if hosts.own(parts) else ""
+        name = parts.path.rsplit("/", 1)[-1] if host.is_own(parts) else ""
         signed = next((one for one in _rendered(wire, key) if len(name) > 8 and name in one), None)
         if signed is None or signed == address:
             raise
-        return fetch(signed, hosts)
-
-
-def _is_store(parts: SplitResult, web: SplitResult) -> bool:
-    """Whether an address is on one of GitHub's file hosts; the file host of an Enterprise Server is its subdomain
-    `media.`."""
-    name = (parts.hostname or "").lower()
-    if STORES.fullmatch(name):
-        return parts.scheme == "https"
-    return parts.scheme == web.scheme and name == f"media.{web.hostname}"
+        return fetch(signed, host)
 
 
 def _rendered(wire: GitHubWire, key: TaskKey) -> Iterator[str]:

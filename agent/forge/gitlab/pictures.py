@@ -14,13 +14,26 @@ from urllib.parse import quote, unquote, urlsplit
 
 from agent.errors import PictureRefused
 from agent.forge.gitlab.http import AGENT
-from agent.forge.pictures import PictureHosts, fetch
+from agent.forge.pictures import PictureHost, fetch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project
 
 _UPLOAD = re.compile(r"(?P<place>.*?)/uploads/(?P<secret>[0-9a-f]{32})/(?P<name>[^/]+)")
+
+
+class GitLabPictures(PictureHost):
+    """The host of a GitLab."""
+
+    def __init__(self, wire: GitLabWire) -> None:
+        super().__init__(wire.base_url, wire.ca_file(), AGENT)
+        self.wire = wire
+
+    def login(self) -> Mapping[str, str]:
+        return {"PRIVATE-TOKEN": self.wire.token()}
 
 
 def fetch_picture(wire: GitLabWire, project: Project, address: str) -> bytes:
@@ -39,15 +52,9 @@ def fetch_picture(wire: GitLabWire, project: Project, address: str) -> bytes:
     if found["place"] not in ("", f"/{project.full_name}", f"/-/project/{project.id}", f"/{project.full_name}/-"):
         raise PictureRefused("it is an upload of another project")
     name = quote(unquote(found["name"]), safe="")
-    hosts = PictureHosts(
-        own=lambda one: (one.scheme, one.netloc.lower()) == (web.scheme, web.netloc.lower()),
-        others=lambda _: False,
-        token=lambda: {"PRIVATE-TOKEN": wire.token()},
-        ca_file=wire.ca_file(),
-        agent=AGENT,
-    )
+    host = GitLabPictures(wire)
     upload = f"uploads/{found['secret']}/{name}"
     try:
-        return fetch(f"{wire.base_url}/api/v4/projects/{project.id}/{upload}", hosts)
+        return fetch(f"{wire.base_url}/api/v4/projects/{project.id}/{upload}", host)
     except PictureRefused:
-        return fetch(f"{wire.base_url}/{project.full_name}/{upload}", hosts)
+        return fetch(f"{wire.base_url}/{project.full_name}/{upload}", host)

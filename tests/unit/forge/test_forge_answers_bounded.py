@@ -22,6 +22,13 @@ from agent.forge.github.repositories import Repositories
 from agent.forge.http import AnswerTooLarge, HostChanged, OneHost
 
 
+class Host(pictures.PictureHost):
+    """A forge without a token."""
+
+    def login(self):
+        return {}
+
+
 @pytest.fixture
 def server():
     """A server that answers each connection with what `say(connection)` writes."""
@@ -101,9 +108,8 @@ def test_a_picture_is_bounded_like_an_answer(server, monkeypatch, body):
         connection.sendall(head + packed)
 
     say({"trickle": trickle, "bomb": bomb}[body])
-    hosts = pictures.PictureHosts(lambda _: True, lambda _: False, dict, None, "test")
     with pytest.raises(PictureRefused, match="not come whole" if body == "trickle" else "larger than"):
-        pictures.fetch(address, hosts)
+        pictures.fetch(address, Host(address, None, "test"))
 
 
 def test_a_right_answer_is_read_whole(server):
