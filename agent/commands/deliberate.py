@@ -82,6 +82,7 @@ def deliberate(
     ):
         subject = hashlib.sha256(request.prompt.encode("utf-8", "replace")).hexdigest()
         record = DeliberationRecord.open(store, subject)
+        requests.events = events
         engine = ConsensusEngine(settings, reviewers, emitter=emitter, record=record, events=events)
         try:
             decision = engine.execute(request)

@@ -18,7 +18,7 @@ import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock, durable_files
 from agent.context.base import Store
@@ -30,7 +30,6 @@ from agent.store.storable_text import replace_surrogates
 from agent.values import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from agent.values import Json, Redact
@@ -83,6 +82,14 @@ class Sums:
             self.taken[model] = max(usage.prompt, self.taken.get(model, 0))
 
 
+class Announcer(Protocol):
+    """What announces events (`observe.Events`)."""
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Announce an event."""
+        ...
+
+
 class RequestStore(Store):
     """The requests of one task.  Thread-safe."""
 
@@ -91,8 +98,8 @@ class RequestStore(Store):
     def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
         super().__init__(context_dir, durability=durability, redact=redact)
         self.begun_path = self.context_dir / BEGUN
-        # A function that is called with the record of each request that has another status than "ok".
-        self.failed: Callable[[Json], None] | None = None
+        # Announces each request that has another status than "ok"; the client of the model announces the answers.
+        self.events: Announcer | None = None
         self._lock = threading.Lock()
         self._descriptor = -1
         self._read()
@@ -164,8 +171,9 @@ class RequestStore(Store):
             self._remove_running(begun["id"])
             if status != "ok":
                 self.file.sync()
-        if status != "ok" and self.failed is not None:
-            self.failed(record)
+        if status != "ok" and self.events is not None:
+            names = ("purpose", "provider", "model", "status", "estimated", "cost", "error")
+            self.events.emit("request_failed", **{name: record[name] for name in names}, **record["usage"])
         return int(record["seq"])
 
     def drop(self, begun: Json) -> None:

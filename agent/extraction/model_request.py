@@ -75,6 +75,7 @@ def ask(
     """
     redact = masker_of(settings)
     requests = RequestStore(folder, redact=redact)
+    requests.events = announce
     try:
         with tempfile.TemporaryDirectory(prefix="makimono-memory-") as scratch:
             place = Path(scratch)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from agent.llm.base import ModelClient
     from agent.taskqueue import Row
     from agent.tools import Toolbox
-    from agent.values import Json, Outcome, Public, Status
+    from agent.values import Outcome, Public, Status
     from agent.wiring.wiring import Wiring
     from agent.work.workspace import Workspace
 
@@ -100,7 +100,7 @@ class TaskRun:
         )
         self.held = ExitStack()  # connections and threads that the run closes at its end
         self.held.callback(quota.close)
-        context.get_request_store().failed = self._request_failed
+        context.get_request_store().events = self.events
 
     @cached_property
     def forge(self) -> Forge:
@@ -287,10 +287,6 @@ class TaskRun:
             return None
         names, taken = self.workspace.unknown(), self.workspace.unknown(ignored=False)
         return Leftovers(self.workspace.tree, names, taken, frozenset(self.written_paths()))
-
-    def _request_failed(self, record: Json) -> None:
-        names = ("purpose", "provider", "model", "status", "estimated", "cost", "error")
-        self.events.emit("request_failed", **{name: record[name] for name in names}, **record["usage"])
 
 
 def open_run(wiring: Wiring, task: Task, *, attempt: int | None, publishing: bool, asked_here: bool) -> TaskRun:

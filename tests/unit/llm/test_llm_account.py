@@ -11,6 +11,7 @@ from agent import clock
 from agent.context import MessageStore
 from agent.errors import ContextOverflow, ModelError, ModelUnreachable
 from agent.llm.base import Interrupted
+from agent.observe.events import Events
 from agent.values import End, Outcome, Plan, Span, Usage
 
 ALL = pytest.mark.parametrize("wire", sorted(WIRES))
@@ -153,7 +154,7 @@ def test_every_try_has_its_line_whatever_became_of_it(tmp_path, wire):
     failed = []
     with Script(busy, half, silent, says(wire, "hello")) as server, clock.use(clock.FakeClock()):
         client, store = begun(wire, server, tmp_path, idle_timeout=0.3)
-        store.requests.failed = failed.append
+        store.requests.events = Events([lambda name, fields: failed.append((name, fields["status"]))])
         assert client.get_response(plan(store))[0] == "hello"
         server.released.set()
         client.close()
@@ -166,7 +167,7 @@ def test_every_try_has_its_line_whatever_became_of_it(tmp_path, wire):
     assert (stalled["usage"]["prompt_tokens"], stalled["usage"]["completion_tokens"]) == (700, 0)
     assert cut["estimated"]
     assert stalled["estimated"]
-    assert [row["seq"] for row in failed] == [1, 2, 3]
+    assert failed == [("request_failed", status) for status in ("refused", "cut", "stalled")]
     totals = store.totals()
     assert (totals.llm_calls, totals.turns) == (4, 1)
     assert totals.tokens == sum(sum(list(row["usage"].values())[:2]) for row in rows(tmp_path))
