@@ -11,6 +11,11 @@ from pathlib import Path
 import ledger_plugins
 import pytest
 from flow_home import Held, finish, finished, until, write
+from page_home import served
+
+from agent.cli import docs_page
+from agent.config import load
+from agent.dashboard.pages import PARTS
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -139,3 +144,63 @@ def test_a_plug_in_that_is_not_there_is_named_by_every_command(home, name):
         assert code != 0
         assert name in text, command
         assert "Traceback" not in text
+
+
+ABOVE = {"cleanup", "pause", "replay", "request", "resume", "retry", "run", "solve", "stop"}
+"""Commands that `test_a_daemon_and_every_command_work_on_it` calls."""
+LEFT_OUT = {"demo", "mcp accept", "memory retry"}
+"""Commands with a ledger of their own, or for a changed server or a failed job, which this home has not."""
+
+
+@pytest.mark.parametrize("here", ["elsewhere"], indirect=True)
+def test_every_other_command_that_there_is_works_on_it(here):
+    """The names come from the program, so that a command that is added later is missed here."""
+    here.issue(1, "Short")
+    here.once()
+    uuid = rows(here)[1]["uuid"]
+    record = until(lambda: result(here, "memory", "list"), "the memory of the task")[0]["id"]
+    question = here.folder / "question.md"
+    question.write_text("Shall we?\n")
+    calls = {
+        "backup": ["kept"],
+        "config show": [],
+        "dashboard": ["--help"],  # its pages are below
+        "deliberate": ["--file", str(question)],
+        "doctor": [],
+        "health": [],
+        "mcp list": [],
+        "memory status": [],
+        "memory list": [],
+        "memory search": ["s.txt"],
+        "memory show": [record],
+        "memory why": [uuid],
+        "memory jobs": [],
+        "memory pin": [record],
+        "memory promote": [record],
+        "memory export": [str(here.folder / "memory.jsonl")],
+        "memory rebuild": [],
+        "memory forget": ["--id", record, "--yes"],
+        "plugins list": [],
+        "plugins pin": [],
+        "poke": [],
+        "prompts list": [],
+        "prompts show": ["system"],
+        "prompts check": [],
+        "prompts reload": [],
+        "show": [uuid],
+        "tasks": [],
+    }
+    assert {name for name, _ in docs_page.commands()} == calls.keys() | ABOVE | LEFT_OUT
+    done = {name: here.run(*name.split(), *arguments) for name, arguments in calls.items()}
+    assert [text for _, text in done.values() if "Traceback" in text] == []
+    # no daemon runs, the scripted model gives no vote, no templates are configured, and the record is active already
+    others = {"deliberate": 12, "health": 3, "memory promote": 2, "poke": 3, "prompts check": 2, "prompts reload": 2}
+    wrong = {name: found for name, found in done.items() if found[0] != others.get(name, 0)}
+    assert wrong == {}
+    with served(load(here.config, environ={})) as page:
+        assert [row["uuid"] for row in page.json("/tasks")["tasks"]] == [uuid]
+        assert page.json(f"/tasks/{uuid}")["task"]["status"] == "completed"
+        for part in PARTS:
+            assert page.get(f"/tasks/{uuid}/{part}").status in (200, 404), part
+        assert [page.get(path).status for path in ("/memory", "/health", "/health/machine")] == [200, 200, 200]
+    assert not list(here.contexts.glob("tasks.db*")), "no command opened a ledger that is not configured"
