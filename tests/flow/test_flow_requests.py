@@ -5,10 +5,12 @@ import json
 import os
 import re
 import signal
+from dataclasses import replace
 
 import pytest
-from flow_home import FlowHome, Held, finish, until, write
-from llm_servers import Reply, Script, says
+from flow_home import FlowHome, Held, Parts, finish, until, write
+from llm_servers import Reply, Script, call, says
+from reviewing import Panel, is_review
 from summaries import honest
 
 LINES = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(60))
@@ -145,5 +147,65 @@ def test_limits_hold_where_no_usage_is_reported(tmp_path, limit, value):
         (final,) = home.said(1)
         assert "tokens estimated, none reported" in final
         assert f"`limits.{limit}`" in final
+    finally:
+        home.close()
+
+
+class Everybody:
+    """A server for the model that works, for three reviewers and for what is remembered, none of which reports usage;
+    the first request of a reviewer and the first one of memory fail."""
+
+    def __init__(self, steps):
+        self.parts = Parts({"Round": steps})
+        self.panel = Panel()
+        self.seen = []
+        self.failing = {"memory": says("openai", "I remember that " * 20, done=False, cut=True), "review": BUSY}
+
+    def __call__(self, request):
+        self.seen.append(request.json)
+        kind = "review" if is_review(request.json) else "memory" if "remember" in str(request.json["tools"]) else "turn"
+        if (failing := self.failing.pop(kind, None)) is not None:
+            return failing
+        if kind == "memory":
+            nothing = {"facts": [], "preferences": [], "reflections": []}
+            return says("openai", "", [call("remember", nothing)], usage=None)
+        reply = self.panel(request) if kind == "review" else self.parts(request)
+        return replace(reply, body=[part for part in reply.body if b"prompt_tokens" not in part])
+
+
+def test_votes_and_memories_are_counted_and_limit_the_money_of_a_day(tmp_path):
+    """Requests outside the conversation, estimated, in the file, the row, the comment and `limits.repository_cost`."""
+    steps = [write("calc.py", "x = 1\n"), finish("Round late", "Done.")]
+    model = Everybody(steps)
+    config = "consensus: {enabled: true, rounds: 0}\nmemory: {extraction: {enabled: true}}\n"
+    home = FlowHome(tmp_path, {}, server=Script(model), config=config)
+    text = home.config.read_text().replace(
+        "context_length: 32000", "context_length: 32000, price: {input: 2, output: 9}"
+    )
+    home.config.write_text(text)
+    try:
+        home.issue(1, "Round late", "Please.")
+        home.once()
+        until(lambda: home.row(1)["remember_at"] is None, "what is remembered")
+        lines, row = home.lines(1, "requests.jsonl"), home.row(1)
+        assert len(lines) == len(model.seen) == row["llm_call_count"] == 2 + 4 + 2
+        purposes = [line["purpose"] for line in lines]
+        assert {name: purposes.count(name) for name in purposes} == {"turn": 2, "vote": 4, "memory": 2}
+        assert row["other_call_count"] == 6
+        assert all(line["estimated"] for line in lines if line["status"] != "refused")
+        assert row["total_tokens"] == sum(map(tokens, lines))
+        assert row["estimated_tokens"] == sum(line["estimated_tokens"] for line in lines) > 0.9 * row["total_tokens"]
+        assert row["cost"] == pytest.approx(sum(line["cost"] for line in lines))
+        shown = home.run("show", row["uuid"], code=0)[1]
+        assert re.search(rf"requests\s+{len(lines)}\b", shown)
+        spent = row["cost"]
+        home.config.write_text(f"{text}limits: {{repository_cost: {spent * 0.99}}}\n")
+        home.issue(2, "Round again", "Please.")
+        home.once()
+        assert home.row(2) == {} or home.row(2)["status"] == "queued"
+        assert len(model.seen) == 8, "the estimates have used up the money of the day"
+        home.config.write_text(f"{text}limits: {{repository_cost: {spent * 1.01}}}\n")
+        home.once()
+        assert home.row(2)["status"] == "completed"
     finally:
         home.close()
