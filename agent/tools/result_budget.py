@@ -10,10 +10,7 @@ no limit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Protocol
 
 CAP = 16_000
 LEAST = 1000
@@ -38,30 +35,51 @@ def room_of(window: int) -> int:
     return min(CAP, max(LEAST, window * 3 // 8))
 
 
-class ResultBudget:
-    """`most` is the maximum bytes of one result.  Until `limit_tokens` is called there is no token budget."""
+class ResultWindow(Protocol):
+    """The window of the task's model, as far as the results of tools need it."""
 
-    def __init__(self, most: int) -> None:
+    @property
+    def tokens(self) -> int:
+        """The tokens of the window."""
+        ...
+
+    @property
+    def results(self) -> int:
+        """The tokens for all results of one answer."""
+        ...
+
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        ...
+
+
+class ResultBudget:
+    """`most` is the maximum bytes of one result; unless `fixed` is set, it follows the size of the window.  Until
+    `limit_tokens` is called there is no token budget."""
+
+    def __init__(self, most: int, *, fixed: bool = False) -> None:
         self.most = max(LEAST, most)
-        self._count: Callable[[str], int] | None = None
-        self._results: Callable[[], int] = lambda: 0
+        self.fixed = fixed
+        self._window: ResultWindow | None = None
         self._left = 0
         self._calls = 0
 
-    def limit_tokens(self, results: Callable[[], int], count: Callable[[str], int]) -> None:
-        """Use `results()`, a number of tokens, as the budget of each answer; `results` is called when the answer
-        arrives."""
-        self._results, self._count, self._calls = results, count, 0
+    def limit_tokens(self, window: ResultWindow) -> None:
+        """Adapt the limits of results to the window from now on, which is read when an answer arrives."""
+        self._window, self._calls = window, 0
 
     def start_answer(self, calls: int) -> None:
         """Begin the budget for the results of an answer with `calls` calls."""
         self._calls = max(1, calls)
-        self._left = self._results()
+        if self._window is not None:
+            self._left = self._window.results
+            if not self.fixed:
+                self.most = room_of(self._window.tokens)
 
     @property
     def tokens(self) -> int | None:
         """The maximum tokens of the next result; None if tokens have no limit."""
-        if self._count is None:
+        if self._window is None:
             return None
         if not self._calls:
             self.start_answer(1)
@@ -69,13 +87,13 @@ class ResultBudget:
 
     def spend(self, text: str) -> None:
         """Subtract the tokens of a finished result from the budget."""
-        if self._count is not None and self._calls:
-            self._left = max(0, self._left - self._count(text) - PER_RESULT)
+        if self._window is not None and self._calls:
+            self._left = max(0, self._left - self._window.count(text) - PER_RESULT)
             self._calls -= 1
 
     def count(self, text: str) -> int:
         """The tokens of `text`; 0 if no token budget is set."""
-        return self._count(text) if self._count is not None else 0
+        return self._window.count(text) if self._window is not None else 0
 
     @property
     def page_bytes(self) -> int:

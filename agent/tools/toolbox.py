@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
     from agent.config import Settings
+    from agent.tools.result_budget import ResultWindow
     from agent.values import Json, Outcome, Redact
 
 TIMEOUT = 120.0
@@ -79,10 +80,10 @@ class Toolbox:
         timeout: float = TIMEOUT,
         max_timeout: float = MAX_TIMEOUT,
     ) -> None:
-        self._fixed = cap_chars is not None
+        fixed = cap_chars is not None
         if cap_chars is None:
             cap_chars = CAP if settings is None else room_of(settings.provider().context_length)
-        self.budget = ResultBudget(cap_chars)
+        self.budget = ResultBudget(cap_chars, fixed=fixed)
         self.outputs = Outputs(context_dir)
         self._redact, self._clean = redact, clean
         self._tree = tree = Tree(root, owner_uid)
@@ -109,19 +110,9 @@ class Toolbox:
         """The maximum bytes of the next result."""
         return self.budget.most
 
-    def limit_tokens(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
-        """From now on adapt the limits of results to the present window.
-
-        `window` returns the tokens of the window, `results` the tokens for all results of one answer; `count` is the
-        task's token counter.
-        """
-
-        def budget() -> int:
-            if not self._fixed:
-                self.budget.most = room_of(window())
-            return results()
-
-        self.budget.limit_tokens(budget, count)
+    def limit_tokens(self, window: ResultWindow) -> None:
+        """From now on adapt the limits of results to the present window."""
+        self.budget.limit_tokens(window)
 
     def start_answer(self, calls: int) -> None:
         """Begin an answer with `calls` calls; the results of these calls share one budget."""

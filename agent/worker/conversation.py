@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Comment
     from agent.values import Outcome
+    from agent.window.context_window import Window
     from agent.worker.command_runner import CommandRunner
     from agent.worker.delivery import Delivery
     from agent.worker.mcp_tools import TaskMcpTools
@@ -52,6 +53,27 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
     from agent.worker.mcp_tools import TaskMcpTools
 
     return TaskMcpTools(run, commands)
+
+
+class WindowOfResults:
+    """The present window of a conversation, as the results of tools need it (`result_budget.ResultWindow`)."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the window; an error of the server may show that there are fewer."""
+        return self._window.limits.window
+
+    @property
+    def results(self) -> int:
+        """The tokens for all results of one answer."""
+        return self._window.shares.results
+
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        return self._window.assembler.count(text)
 
 
 class Conversation:
@@ -123,11 +145,7 @@ class Conversation:
             own_memory=self.own_memory,
             work=WorkTreeView(self.tools, self.workspace.changes_now),
         )
-        self.tools.limit_tokens(
-            lambda: self.window.limits.window,
-            lambda: self.window.shares.results,
-            self.window.assembler.count,
-        )
+        self.tools.limit_tokens(WindowOfResults(self.window))
         self.window.shorten_briefing = self.shorten_briefing
         self.window.check()
         if self.mcp is not None:

@@ -1,6 +1,7 @@
 """The results of one answer share one budget in tokens; each is capped too, and nothing is lost."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ def bound(make_box):
 
     def make(window, results, **more):
         box = make_box(**more)
-        box.limit_tokens(lambda: window, lambda: results, COUNT)
+        box.limit_tokens(SimpleNamespace(tokens=window, results=results, count=COUNT))
         return box
 
     return make

@@ -33,7 +33,7 @@ def box(tmp_path):
 def budget(box):
     def make(window, **more):
         shares = Shares.for_window(WindowLimits.from_window([("x", window)]))
-        box.limit_tokens(lambda: window, lambda: shares.results, COUNT)
+        box.limit_tokens(SimpleNamespace(tokens=window, results=shares.results, count=COUNT))
         sizes = {"rules": shares.rules, "comments": shares.earlier_comments} | more
         return briefing.BriefingBudget(**sizes, count=COUNT, shorten=box.shorten, keep=box.store_output)
 
