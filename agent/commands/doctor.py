@@ -305,6 +305,6 @@ def processes() -> Iterator[DoctorCheck]:
 
 
 def model(settings: Settings, name_of_part: str, provider: str | None, name: str | None) -> Iterator[DoctorCheck]:
-    """DoctorCheck the server of the model, the model, its effective window, and the counting of tokens."""
+    """Check the server of the model, the model, its effective window, and the counting of tokens."""
     for part, state, found, advice in doctor_model.findings(settings, name_of_part, provider, name):
         yield DoctorCheck(part, state, found, advice)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,19 +43,17 @@ def remove_unused(
     """
     base_dir = settings.base_dir
     unused = min(before, clock.stamp(clock.now() - IN_USE))
-    mirrors = _mirrors(base_dir / "repos")
-
-    def mirror(path: Path) -> Removed | None:
-        return _mirror(base_dir, path, unused, dry_run=dry_run)
-
+    aged = partial(_aged, before=before, dry_run=dry_run)
+    unlisted = partial(_unlisted, ledger=ledger, before=before, dry_run=dry_run)
+    unused_setup = partial(_setup, before=unused, dry_run=dry_run)
+    check = partial(_check, before=before, dry_run=dry_run)
+    mirror = partial(_mirror, base_dir=base_dir, before=unused, dry_run=dry_run)
     return [
-        *remove_each(_in(base_dir / QUARANTINE), lambda path: _aged(path, before, dry_run=dry_run), failed),
-        *remove_each(
-            _in(base_dir / "completed"), lambda path: _unlisted(path, ledger, before, dry_run=dry_run), failed
-        ),
-        *remove_each(_in(base_dir / "setup"), lambda path: _setup(path, unused, dry_run=dry_run), failed),
-        *remove_each(_in(base_dir / "checks"), lambda path: _check(path, before, dry_run=dry_run), failed),
-        *remove_each(mirrors, mirror, failed),
+        *remove_each(_in(base_dir / QUARANTINE), aged, failed),
+        *remove_each(_in(base_dir / "completed"), unlisted, failed),
+        *remove_each(_in(base_dir / "setup"), unused_setup, failed),
+        *remove_each(_in(base_dir / "checks"), check, failed),
+        *remove_each(_mirrors(base_dir / "repos"), mirror, failed),
     ]
 
 
@@ -131,7 +130,7 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
         return Removed(path.name, "setup", at, size)
 
 
-def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Removed | None:
+def _mirror(mirror: Path, base_dir: Path, before: str, *, dry_run: bool) -> Removed | None:
     """Remove a mirror that was not used since `before`, unless a task borrows its objects; None if it stays. Its last
     use is the time of `made`, which each fetch updates."""
     top, made = base_dir / "repos", mirror / "made"

@@ -14,7 +14,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
@@ -55,7 +55,7 @@ from agent.tokens import counter_for
 from agent.values import WHOLE, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agent.llm.base import EventSink, LearntStore
     from agent.llm.dialects import Dialect
@@ -68,6 +68,17 @@ if TYPE_CHECKING:
 
 READ = 1 << 16
 KEPT = "kept.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBody:
+    """The parts of a request that `encode` writes: the lines of its messages, their properties, the wanted maximum of
+    the answer in tokens (0: the configured one), and `aside` for a request outside the conversation."""
+
+    spans: Sequence[Span]
+    shape: Shape
+    output: int = 0
+    aside: SideRequest | None = None
 
 
 class ChatClient(Learner, ABC):
@@ -211,9 +222,7 @@ class ChatClient(Learner, ABC):
             self.input_limit = plan.limit
         wanted = plan.output if plan is not None else 0
         tokens = plan.tokens if plan is not None else 0
-        answer, bill = self.ask(
-            lambda out: self.encode(out, spans, shape, self.output_limit(wanted)), taken=shape.ids, tokens=tokens
-        )
+        answer, bill = self.ask(RequestBody(spans, shape, wanted), tokens=tokens)
         answer = at_the_limit(answer, self.output_limit(wanted))
         self.validate(answer, plan)
         self.back.accepted(shape)
@@ -324,21 +333,16 @@ class ChatClient(Learner, ABC):
         aside = SideRequest(tuple(tools), choice_of(tool_choice))
         name = f"request-{next(self._numbers)}"
         folder = self.context_dir if folder is None else Path(folder)
-        lines, most = folder / f"{name}.jsonl", self.output_limit(output)
+        lines = folder / f"{name}.jsonl"
         try:
             with durable_files.writing(lines):
                 write_lines(lines, system, messages)
             spans = (Span(lines),)
-            shape = Lines().check(spans)
-            answer, _ = self.ask(
-                lambda out: self.encode(out, spans, shape, most, aside),
-                purpose=purpose,
-                path=folder / f"{name}.json",
-                offered=names_of(aside.tools),
-            )
+            body = RequestBody(spans, Lines().check(spans), output, aside)
+            answer, _ = self.ask(body, purpose=purpose, path=folder / f"{name}.json")
         finally:
             lines.unlink(missing_ok=True)
-        answer = at_the_limit(answer, most)
+        answer = at_the_limit(answer, self.output_limit(output))
         self.validate(answer, None)
         return answer
 
@@ -346,19 +350,17 @@ class ChatClient(Learner, ABC):
 
     def ask(
         self,
-        write: Callable[[BinaryIO], None],
+        body: RequestBody,
         *,
-        taken: Collection[str] = (),
         tokens: int = 0,
         purpose: str = TURN,
         path: Path | None = None,
-        offered: Collection[str] | None = None,
     ) -> tuple[Answer, Bill]:
         """Write the file of a request, send it, repeat the request as far as the errors allow, and read the whole
         answer; afterwards the file is removed or renamed (`request`).
 
-        The file of a request is `path`, or request.json if `path` is None. `offered` are the names of the tools in the
-        request, by default those of the conversation.
+        The file of a request is `path`, or request.json if `path` is None. `tokens` is the estimated number of prompt
+        tokens, 0 if unknown.
         """
         self.prepare()
         started = clock.monotonic()
@@ -368,7 +370,7 @@ class ChatClient(Learner, ABC):
             try:
                 if not summary:
                     self.calling.announce()
-                with self.request(write, keep=path is None, own=path) as written:
+                with self.request(body, keep=path is None, own=path) as written:
                     self.emit("request_sent", purpose=purpose, tokens=tokens, bytes=written.stat().st_size)
                     entry = call_with_retries(
                         partial(send, written),
@@ -377,8 +379,11 @@ class ChatClient(Learner, ABC):
                         control=self.control,
                         events=self.events,
                     )
-                names = self.calling.names if offered is None else offered
-                answer = replace(entry.draft.answer(taken, names), request=entry.bill.seq)
+                if body.aside is None:
+                    answer = entry.draft.answer(body.shape.ids, self.calling.names)
+                else:
+                    answer = entry.draft.answer((), names_of(body.aside.tools))
+                answer = replace(answer, request=entry.bill.seq)
                 self._received(answer, entry.bill, purpose, started)
                 return answer, entry.bill
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
@@ -459,7 +464,7 @@ class ChatClient(Learner, ABC):
         self.emit("model_failed", code=error.code, error=str(error))
 
     @contextmanager
-    def request(self, write: Callable[[BinaryIO], None], *, keep: bool, own: Path | None = None) -> Iterator[Path]:
+    def request(self, body: RequestBody, *, keep: bool, own: Path | None = None) -> Iterator[Path]:
         """A context manager that writes the file of a request: `own`, or request.json if `own` is None; the file exists
         until the end of the block.
 
@@ -474,7 +479,7 @@ class ChatClient(Learner, ABC):
                         os.replace(aside, path)  # noqa: PTH105 - `os.replace` is faster than Path.replace
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
-                    write(out)
+                    self.encode(out, body.spans, body.shape, self.output_limit(body.output), body.aside)
                     out.truncate()
             yield path
         finally:

@@ -41,13 +41,18 @@ CONNECT_SECONDS = {"timeout": 10.0, "banner_timeout": 30.0, "auth_timeout": 30.0
 
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
+
+def _truth(text: str) -> bool:
+    return TRUTH[text.lower()]
+
+
 OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "known_hosts": str,
     "key_filename": str,
     "passphrase": str,
-    "look_for_keys": lambda text: TRUTH[text.lower()],
-    "allow_agent": lambda text: TRUTH[text.lower()],
-    "compress": lambda text: TRUTH[text.lower()],
+    "look_for_keys": _truth,
+    "allow_agent": _truth,
+    "compress": _truth,
     **dict.fromkeys(CONNECT_SECONDS, float),
 }
 """Name of an option that the query of an SFTP address may contain → function that converts its text."""

@@ -6,6 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from agent.forge.local import issue_files
 from benchmarks import texts
 
 if TYPE_CHECKING:
@@ -21,10 +22,9 @@ def make(place: Path, issues: int = 1, *, files: Mapping[str, str] = CODE, body:
     """The `local` section of the settings.  `place` gets `repo/` (one commit: data.txt and `files`, path → content) and
     `tracker/`."""
     repo, tracker = place / "repo", place / "tracker"
-    (tracker / "issues").mkdir(parents=True)
     for number in range(1, issues + 1):
-        head = "---\ntitle: Totals are off\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\n"
-        (tracker / "issues" / f"{number}.md").write_text(head + body.format(number=number), encoding="utf-8")
+        issue = issue_files.IssueFile("Totals are off", "alice", body.format(number=number))
+        issue_files.write_issue(tracker, str(number), issue.rendered("coding agent"), mode=0o644)
     repo.mkdir()
     for path, content in {"data.txt": texts.source(), **files}.items():
         (repo / path).parent.mkdir(parents=True, exist_ok=True)

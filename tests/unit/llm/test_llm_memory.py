@@ -10,6 +10,7 @@ import json, pathlib, resource, sys, tempfile
 sys.path.insert(0, "tests")
 from agent.config import settings_of
 from agent.llm import make_client
+from agent.llm.client import RequestBody
 from agent.values import Plan, Span
 
 wire, folder = sys.argv[1], pathlib.Path(tempfile.mkdtemp(dir=sys.argv[2]))
@@ -46,7 +47,7 @@ def ask():
         return 0
     spans = (Span(path),)
     shape = client.lines.check(spans)
-    with client.request(lambda out: client.encode(out, spans, shape, 0), keep=wire == "openai") as request:
+    with client.request(RequestBody(spans, shape), keep=wire == "openai") as request:
         return request.stat().st_size
 
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
