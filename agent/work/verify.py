@@ -94,14 +94,8 @@ class Verdict:
         return f"`{self.command}` failed with exit code {self.exit_code} after {self.duration:.1f} s"
 
 
-def verify(
-    command: str, run: Callable[[str, float], Finished], *, timeout: float = 600, clean: Callable[[str], str] = str
-) -> Verdict:
-    """Run `command` through `run(command, timeout)`, which isolates it, and judge its result.
-
-    `clean` removes from the output all text that must not be shown.
-    """
-    done = run(command, timeout)
+def verdict_of(command: str, done: Finished, clean: Callable[[str], str] = str) -> Verdict:
+    """Judge the result of `command`.  `clean` removes from the output all text that must not be shown."""
     text = clean(done.output.decode("utf-8", "replace"))
     return Verdict(
         command=shown_command(command),

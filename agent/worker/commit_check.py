@@ -12,7 +12,7 @@ from agent.config.url_passwords import shown_command
 from agent.errors import CommandRefused, SandboxUnavailable, SetupFailed
 from agent.security.sanitise import output
 from agent.work.base_check import base_verdict
-from agent.work.verify import Verdict, verify
+from agent.work.verify import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from agent.worker.command_runner import CommandRunner
@@ -55,11 +55,7 @@ def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command:
 def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) -> Verdict:
     """The result of the verify command on one commit; the result has no exit code if the command cannot be run."""
     try:
-        return verify(
-            command,
-            lambda line, seconds: commands.check(line, commit, seconds),
-            timeout=run.settings.verify.timeout,
-            clean=lambda text: run.redact(output(text)),
-        )
+        done = commands.check(command, commit, run.settings.verify.timeout)
     except (SandboxUnavailable, SetupFailed, CommandRefused) as error:
         return Verdict(shown_command(command), None, ok=False, duration=0.0, tail=run.redact(output(str(error))))
+    return verdict_of(command, done, clean=lambda text: run.redact(output(text)))

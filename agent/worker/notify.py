@@ -21,8 +21,6 @@ from agent.worker.pull_text import fitted
 from agent.worker.replies import question_there, replies_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agent.worker.delivery_report import Report
     from agent.worker.outcome import StatusDecision
     from agent.worker.task_run import TaskRun
@@ -48,7 +46,7 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
         if (there := question_there(run, words, effect)) is not None:
             post_replies(run.forge, run.key, run.uuid, [there], run.events, run.effects, run.check_held)
         else:
-            _post(run, effect, lambda: words)
+            _post(run, effect, words)
     run.move_label("paused")
 
 
@@ -95,7 +93,7 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
         _edit(run, ending.progress)
     # a failed edit may have made the progress comment the last comment all the same
     is_new = not ending.quiet and run.context.attempt == 1 and run.is_final_shown is False
-    _post(run, FINAL, lambda: ending.progress if ending.quiet else ending.final, is_new=is_new)
+    _post(run, FINAL, ending.progress if ending.quiet else ending.final, is_new=is_new)
 
 
 def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
@@ -108,13 +106,13 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
         return False
 
 
-def _post(run: TaskRun, name: str, words: Callable[[], Public], *, is_new: bool = False) -> None:
+def _post(run: TaskRun, name: str, words: Public, *, is_new: bool = False) -> None:
     """Post a comment once. `is_new`: only this process can have posted it, so it is not searched for on the forge."""
     run.check_held()
 
     def held() -> Public:
         run.check_held()  # the search for the comment took time, in which another host may have taken over the task
-        return words()
+        return words
 
     post_once(run.forge, run.key, run.uuid, name, held, run.effects, is_new=is_new)
     run.events.emit("effect_done", effect=name)

@@ -54,9 +54,8 @@ def test_a_mistake_in_a_tool_has_its_traceback_in_the_log(tmp_path, monkeypatch,
 
 
 def test_a_mistake_in_a_layer_of_memory_has_its_traceback_in_the_log(bugs):
-    layer = SimpleNamespace(recall=typo)
-    found = recall_layers._ask({"own": recall_layers._Question(layer.recall, None, 10.0)})
-    assert "AttributeError" in found["own"]
+    found = recall_layers.recall_memories({"own": SimpleNamespace(recall=typo)}, "query", 5, 1000, len)
+    assert "AttributeError" in found.missing["own"]
     [bug] = bugs()
     assert bug["item"] == "own"
 

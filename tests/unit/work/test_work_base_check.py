@@ -9,7 +9,7 @@ from agent import proc
 from agent.config.sections import Setup
 from agent.values import Finished
 from agent.work.base_check import base_verdict
-from agent.work.verify import Verdict, verify
+from agent.work.verify import Verdict, verdict_of
 
 
 def settings(command="exit 3", setup=None, timeout=60, network=()):
@@ -27,7 +27,7 @@ class Runs:
 
     def __call__(self, commit):
         self.commits.append(commit)
-        return verify("x", lambda _command, _timeout: Finished(self.exit_code, b"FAIL: a (b)\n", 0.1))
+        return verdict_of("x", Finished(self.exit_code, b"FAIL: a (b)\n", 0.1))
 
 
 def ask(workspace, runs, given=None, sandbox="none", **more):
@@ -106,8 +106,9 @@ def test_one_task_waits_for_the_other_and_can_be_stopped_meanwhile(source, make_
 @pytest.mark.parametrize(("after", "before", "same"), [(1, 1, True), (1, 2, False), (127, 127, False), (126, 126, False), (0, 1, False)])  # fmt: skip
 def test_red_in_the_same_way_needs_two_checks_that_ran(after, before, same):
     def of(code):
-        return verify(f"exit {code}", lambda command, _timeout: proc.run(["/bin/sh", "-c", command], env={}, timeout=9))
+        command = f"exit {code}"
+        return verdict_of(command, proc.run(["/bin/sh", "-c", command], env={}, timeout=9))
 
     assert of(after).is_red_as(of(before)) is same
-    late = verify("x", lambda _command, timeout: Finished(1, b"", timeout, timed_out=True))
+    late = verdict_of("x", Finished(1, b"", 600.0, timed_out=True))
     assert not late.is_red_as(late)

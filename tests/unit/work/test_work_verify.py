@@ -4,15 +4,15 @@ import pytest
 
 from agent import proc
 from agent.values import Finished
-from agent.work.verify import Verdict, tail, touched_tests, verify
+from agent.work.verify import Verdict, tail, touched_tests, verdict_of
 
 
-def run(command, timeout):
-    return proc.run(["/bin/sh", "-c", command], env={"PATH": "/usr/bin:/bin"}, timeout=timeout)
+def verified(command):
+    return verdict_of(command, proc.run(["/bin/sh", "-c", command], env={"PATH": "/usr/bin:/bin"}, timeout=600))
 
 
 def test_exit_code_zero_passes():
-    verdict = verify("echo 3 passed", run)
+    verdict = verified("echo 3 passed")
     assert verdict.ok
     assert verdict.exit_code == 0
     assert verdict.tail == "3 passed\n"
@@ -20,22 +20,19 @@ def test_exit_code_zero_passes():
 
 
 def test_a_verdict_which_people_see_has_no_secret_of_the_command():
-    ran = []
-    command = "API_KEY=pw1 make test --token pw2"
-    verdict = verify(command, lambda line, timeout: ran.append(line) or Finished(1, b"", 0.1))
-    assert ran == [command]
+    verdict = verdict_of("API_KEY=pw1 make test --token pw2", Finished(1, b"", 0.1))
     assert verdict.command == "API_KEY=******** make test --token ********"
     assert "pw" not in str(verdict)
 
 
 def test_a_claim_of_success_with_another_exit_code_fails():
-    verdict = verify("echo All tests passed; exit 5", run)
+    verdict = verified("echo All tests passed; exit 5")
     assert not verdict.ok
     assert "failed with exit code 5" in str(verdict)
 
 
 def test_a_command_that_is_not_there_fails():
-    assert verify("pytest-that-is-not-installed", run).exit_code == 127
+    assert verified("pytest-that-is-not-installed").exit_code == 127
 
 
 def test_a_command_that_could_not_be_started_says_why():
@@ -43,7 +40,7 @@ def test_a_command_that_could_not_be_started_says_why():
 
 
 def test_too_long_fails_even_with_exit_code_zero():
-    verdict = verify("x", lambda command, timeout: Finished(0, b"so far\n", timeout, timed_out=True), timeout=9)
+    verdict = verdict_of("x", Finished(0, b"so far\n", 9.0, timed_out=True))
     assert not verdict.ok
     assert verdict.timed_out
     assert str(verdict) == "`x` was ended after 9 s: too long"
