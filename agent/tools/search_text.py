@@ -1,14 +1,15 @@
 """The tool `search_text` searches a regular expression in the lines of the tree, with an enforced time limit.
 
 A pattern that consists only of plain characters, classes and anchors is searched for in the process of the task itself.
-A pattern that could backtrack runs in a child process that is killed at the time limit; the matches until then are
-shown.
+A pattern that could backtrack runs in a child process that is killed when it has used the time limit as CPU time; the
+matches until then are shown.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 LIMIT = 200
 SECONDS = 30.0
+START_SECONDS = 10.0
+"""Seconds beyond the time limit in which a busy machine must start the child process and give it its CPU time."""
 _BACKTRACKS = re.compile(r"[*+?{(|]|\\[1-9]")
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from agent.tools.search_text_process import main; main()"
 
@@ -68,7 +71,7 @@ class SearchText:
         done = proc.run(
             [sys.executable, "-I", "-c", _CHILD, *folders],
             env={"LANG": "C.UTF-8"},
-            timeout=self.seconds + 1,
+            timeout=self.seconds + START_SECONDS,
             stdin=json.dumps(request).encode(),
             cap=4 << 20,
             merge=False,
@@ -82,7 +85,7 @@ class SearchText:
             if "note" in record:
                 return str(record["note"])
             found.append(record["match"])
-        if done.timed_out:
+        if done.timed_out or done.returncode == -signal.SIGPROF:
             return f"stopped after {self.seconds:g} s: the pattern is too costly; give a simpler one or a narrower path"
         raise ToolError(
             f"the search ended early (exit code {done.returncode}); give a simpler pattern or a narrower path"

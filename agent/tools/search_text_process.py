@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -156,9 +157,11 @@ def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
 
 def main() -> None:
     """The child process: it reads a request as JSON from stdin, and writes `{"match"}`, `{"note"}` or `{"error"}` per
-    line to stdout."""
+    line to stdout.  SIGPROF ends it when it has used `seconds` of the request as CPU time: a backtracking match gives
+    no chance to look at the clock."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     request = json.load(sys.stdin)
+    signal.setitimer(signal.ITIMER_PROF, request["seconds"])
 
     def say(**record: str) -> None:
         sys.stdout.write(json.dumps(record) + "\n")
