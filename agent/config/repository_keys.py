@@ -65,9 +65,11 @@ class RepositoryKeys(Section):
 def parse_file(
     data: bytes, allow: tuple[str, ...], is_branch: Callable[[str], bool] = lambda _name: True
 ) -> RepositoryKeys:
-    """Parse the text of a `.makimono.yaml`; returns its keys.  `is_branch`: whether the repository has a branch.
+    """Parse the text of a `.makimono.yaml`; returns its keys. `is_branch(name)` says whether the repository has a
+    branch with that name.
 
-    Raises ConfigError for an invalid `.makimono.yaml`, with file, line, key, the value found and the values allowed.
+    Raises ConfigError for an invalid `.makimono.yaml`; its text has the line, the key, the value found and the allowed
+    values, unless the whole file is too large or is not UTF-8.
     """
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{FILE}: the file has {len(data)} bytes; allowed are {MOST_BYTES}")
@@ -95,10 +97,8 @@ def parse_file(
 
 
 def with_file(settings: Settings, keys: RepositoryKeys) -> Settings:
-    """The settings of a task in a repository with the `keys` in its `.makimono.yaml`.
-
-    A key that the entry of the project in `projects` sets is not replaced; `settings` shows by its origins which keys
-    an entry has set.
+    """`settings` with the values of `keys` (from the repository's `.makimono.yaml`), except for `instructions`. A
+    section that the project's entry in `projects` sets stays as it is.
     """
     update: dict[str, Any] = {}
     workspace: dict[str, Any] = {}

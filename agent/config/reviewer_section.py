@@ -42,7 +42,7 @@ class Personas(Section):
 
 
 class Consensus(Section):
-    """The keys that decide whether reviewers vote on finished work, and how they deliberate."""
+    """The keys that decide whether reviewers vote on finished work, and how a deliberation runs."""
 
     enabled: bool = Field(
         default=False,

@@ -116,7 +116,7 @@ class ContextStorage(Section):
 
 
 class Assembler(Section):
-    """Settings for the assembly of a request."""
+    """The keys for the assembly of a request to the model."""
 
     system_prompt: Text | None = Field(default=None, description="System prompt; empty: the program's own.")
     working_memory_limit: Whole | None = Field(
@@ -149,7 +149,8 @@ class Assembler(Section):
 
 
 class Scheduling(Section):
-    """The keys for polling intervals and the number of workers."""
+    """The keys for polling intervals, the number of workers, priorities, free disk space, and the time that a stop may
+    take."""
 
     interval: Number = Field(
         default=60,
@@ -197,7 +198,7 @@ class AtOnce(Section):
 
 
 class Limits(Section):
-    """Limits that end a task, independent of the model."""
+    """The limits of one task (turns, tokens, money, time, memory, disk) and of all tasks of a repository."""
 
     turns: Whole | None = Field(
         default=200, ge=1, description="Maximum number of turns (answers of the model) of one task; empty: no limit."
@@ -247,7 +248,7 @@ class Limits(Section):
 
 
 class Ci(Section):
-    """The keys for CI of a pull request that a task has opened."""
+    """The keys for a task that goes on because CI of its pull request is red."""
 
     fix_rounds: Whole = Field(
         default=2,
@@ -360,14 +361,12 @@ BROKER_SCHEMES = (
     *("amqp", "amqps", "redis", "rediss"),
     *("sentinel", "sqs", "azureservicebus", "gcpubsub", "confluentkafka", "pgmq", "mongodb", "zookeeper"),
 )
-"""Transports of the library kombu that reach other hosts.
-
-Of these transports `amqp` and `redis` are tested; the schemes from `sentinel` on need another client library.
+"""URL schemes of the brokers that several hosts can use, each a transport of the library kombu.
 """
 
 
 class TaskQueue(Section):
-    """The keys for the ledger with the tasks, and for the broker that brings them to other hosts."""
+    """The keys for the ledger of tasks, and for the broker."""
 
     ledger: Annotated[
         Text, OneOf(("sqlite",), dotted="package.module:function", schemes=("postgresql",), addressed=True)
@@ -384,7 +383,7 @@ class TaskQueue(Section):
 
 
 class ContextInheritance(Section):
-    """The keys that decide whether and how a later task on the same issue inherits a summary."""
+    """The keys that decide whether and how a task inherits the summary of an earlier task on the same issue."""
 
     expiry_days: Whole = Field(
         default=90, ge=0, description="A new task on the same issue takes over a summary not older than this."

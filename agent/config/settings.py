@@ -1,8 +1,8 @@
 """The validated configuration as one frozen value for all packages, with the origin of each key.
 
 `settings.py` reads no configuration file: `loading.py` builds the settings from config.yaml, the environment and the
-command line. The settings can be pickled for workers. The settings contain the few environment variables that
-`configured_window.py` uses, but never the whole environment.
+command line. The settings can be pickled for workers. Of the environment, the settings contain only the values that set
+a key, the variables that `configured_window.py` uses, and the secrets that are to be masked.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ProviderSettings:
 
     `context_length` is the configured window in tokens (`configured_window.configured_window`), never None. `timeout`
     and `idle_timeout` are in seconds, `price` is per million tokens. `base_url` is the configured address of the
-    provider, "" for `replay`. `dialect` is "" if no dialect is configured. `messages` is the path of the recorded
-    messages.jsonl of `replay`.
+    provider, "" if none is configured, as for `replay`. `dialect` is "" if no dialect is configured. `messages` is the
+    path of the recorded messages.jsonl of `replay`.
     """
 
     name: str
@@ -75,7 +75,8 @@ class ProviderSettings:
 
     @property
     def wire(self) -> str:
-        """The wire protocol of the provider; LM Studio and a replay use that of OpenAI."""
+        """The name of the provider's wire protocol, which is the name of the provider itself, but `openai` for LM
+        Studio and a replay."""
         return {"lmstudio": "openai", "replay": "openai"}.get(self.name, self.name)
 
 
@@ -204,7 +205,7 @@ class Settings(Section):
         """Build settings from merged and expanded data; raises pydantic's ValidationError for a fault (see
         `validation_errors.py`).
 
-        `files` is for the guard of plug-ins and commands (`plugin_guard.PluginGuard`)."""
+        `files` says which configuration files other users may write (`plugin_guard.PluginGuard`)."""
         whole: dict[str, Any] = {
             name: {}
             for name, field in cls.model_fields.items()
@@ -224,7 +225,7 @@ class Settings(Section):
         self._root = root
         self._variables = dict(variables)
         self._hidden = hidden
-        self._origins = dict(origins)  # of the keys that are not at their default
+        self._origins = dict(origins)  # without the keys at their default
 
     __hash__ = None  # type: ignore[assignment]  # `Settings` is unhashable, since its sections contain mappings
 
@@ -241,7 +242,7 @@ class Settings(Section):
 
     @property
     def root(self) -> Path:
-        """The folder of config.yaml, or the current folder when there is none."""
+        """The folder of config.yaml, or the current folder when there is no config.yaml."""
         return self._root
 
     @property
@@ -258,8 +259,8 @@ class Settings(Section):
     def origins(self) -> Mapping[str, str]:
         """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
 
-        The origin of an entry's key has the name `github.0.token` with several hosts, `github.token` with one. Each
-        access walks over all keys, because few processes need the origins.
+        The dotted key of a forge's token is `github.0.token` if the section `github` has several hosts, else
+        `github.token`. The mapping is computed at each access, because few processes need it.
         """
         return {key: self._origins.get(key, "default") for key, _, _ in self.values()}
 
@@ -279,7 +280,7 @@ class Settings(Section):
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
     def origin_of_projects(self, section: object) -> str:
-        """The origin of the list `projects` in `section`, the section of a forge, or a part of one
+        """The origin of the list `projects` of a forge's section. `section` is that section, or a part of it
         (`project_settings.sections_by_labels`)."""
         section = getattr(section, "_whole", None) or section
         for name in SOURCES:
@@ -296,7 +297,8 @@ class Settings(Section):
         return key in self._of_project
 
     def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-        """A copy of the settings with other sections, and with the origins of the keys that differ."""
+        """A copy with `sections` in place of those with the same names. `origins` has the origin of each replaced key;
+        `is_of_project` is true for these keys."""
         made = self.model_copy(update=dict(sections))
         made._origins = {**self._origins, **origins}  # noqa: SLF001 - a private attribute of this class
         made._of_project = self._of_project | frozenset(origins)  # noqa: SLF001 - as above
@@ -344,20 +346,21 @@ class Settings(Section):
     def secrets(self) -> tuple[str, ...]:
         """Every declared secret of at least 8 characters, the longest first.
 
-        The declared secrets are secret keys, passwords in addresses, and this program's tokens in the environment,
-        including those that a key overrides.
+        The declared secrets are the values of secret keys, passwords in addresses, and the secrets in the environment
+        (`environment.hidden_values`), even if config.yaml sets another value.
         """
         found = set(self._hidden)
         for _, value in _held(self):
             if isinstance(value, SecretStr):
                 found.add(value.get_secret_value())
-                # A PEM key may be printed line by line; its first and last line are not secret.
+                # A command may print a PEM key line by line; its first and last line are not secret.
                 found.update(line for line in value.get_secret_value().splitlines() if not line.startswith("-----"))
             elif isinstance(value, dict):
-                # The value of a header is a scheme and a key (`Bearer …`); either may appear alone.
+                # The value of a header can be a scheme and a key (`Bearer …`), and the key may appear without the
+                # scheme.
                 texts = [one.get_secret_value() for one in value.values() if isinstance(one, SecretStr)]
                 found.update(texts, (word for text in texts for word in text.split()))
-                # An address that was given as a path (`local.repos`) has lost a slash.
+                # An address in `local.repos` is stored as a path, which removes a slash (`https:/user:password@host`).
                 paths = [_LOST_SLASH.search(str(one)) for one in value.values() if isinstance(one, Path)]
                 found.update(one for path in paths if path for one in passwords_in(f"{path[1]}://{path[2]}"))
             elif isinstance(value, str):
@@ -379,12 +382,14 @@ class Settings(Section):
         return rows
 
     def paths(self) -> list[tuple[str, Path]]:
-        """(key, path) for every key of which the value is a path on this machine, including entries of mappings."""
+        """(key, path) for every key of which the value is a path on this machine, and for every entry of `local.repos`;
+        lists of paths are left out."""
         single = [(".".join(path), value) for path, value in _held(self) if isinstance(value, Path)]
         return [*single, *((f"local.repos.{name}", path) for name, path in self.local.repos.items())]
 
     def values(self) -> Iterator[tuple[str, Any, bool]]:
-        """(dotted key, value, whether the value is a size) for every key that has a value."""
+        """(dotted key, value, whether the value is a size in bytes) for every key, also for a key with the value
+        None."""
         yield from _walk(self, ())
 
 
@@ -407,7 +412,7 @@ def passwords_in(address: str) -> list[str]:
 
 
 def value_text(value: Any, *, is_size: bool = False) -> str:
-    """One configuration value as one line of text; a secret as a mask, None as ""."""
+    """One configuration value as one line of text; a secret as a mask, None and an empty secret as ""."""
     if value is None:
         return ""
     if isinstance(value, SecretStr):

@@ -13,8 +13,8 @@ _QUERY = re.compile(rf"([?&](?:code|(?={_NAME}*?{_TELLING}){_NAME}++)=)[^\s&#\"'
 
 
 def is_telling(name: str) -> bool:
-    """Whether a query parameter with the name `name` has a secret value: `key`, `access_token`, `X-Amz-Signature`,
-    `code`."""
+    """Whether the value of a query parameter with this name is a secret, as for `key`, `access_token`,
+    `X-Amz-Signature` and `code`."""
     return _QUERY.search(f"?{name}=x") is not None
 
 
@@ -48,8 +48,8 @@ def shown_command(command: str) -> str:
 
 
 def hide_password(address: str) -> str:
-    """An address for display, with its user, but without its password and query. If the text is a path and no address,
-    it is returned unchanged."""
+    """An address for display, with its user, but without its password, query and fragment. A text without a scheme,
+    such as a path, is returned unchanged."""
     parts = urlsplit(address)
     if not parts.scheme:
         return address

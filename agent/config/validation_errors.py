@@ -1,7 +1,7 @@
 """Converts pydantic's errors to one ConfigError with advice for a person.
 
-Each error of pydantic becomes one line: its place, the key, the value found, the allowed values, and for an unknown key
-the most similar known key. Values of secret keys and of unknown keys are never shown.
+Each error of pydantic becomes one line: file and line, the key, the value found, the allowed values, and for an unknown
+key the most similar known key. Values of secret keys and of unknown keys are never shown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from agent.config.layers import Merged
 
 LONGEST = 60
-MOST_KNOWN = 10  # a section with more keys is not listed if a similar key was found
-NEVER_PROPOSED = ("none",)  # it switches isolation or durability off, and must not come from a misspelt word
+MOST_KNOWN = 10  # the keys of a section with more keys are not listed if a similar key was found
+NEVER_PROPOSED = ("none",)  # `none` switches isolation or durability off, so it is not proposed for a misspelt value
 _LINE = re.compile(r"\bline (\d+)$")
 _KINDS = {str: "text", int: "a whole number", float: "a number"}
 
@@ -42,7 +42,7 @@ def explain(error: ValidationError, merged: Merged, model: type[Section] = Setti
 
 
 def dotted(path: key_tree.Path, merged: Merged) -> str:
-    """The key as people write it: without the number of the host if there is only one."""
+    """`path` as a dotted key, without the number of an entry if its section has only one (`github.token`)."""
     if len(path) > 1 and path[1] == "0" and len(merged.entries(path[0])) <= 1:
         path = (path[0], *path[2:])
     return ".".join(path)
@@ -57,7 +57,7 @@ def _line_number(one: ErrorDetails, merged: Merged) -> int:
 def _path(one: ErrorDetails) -> key_tree.Path:
     path = tuple(str(step) for step in one["loc"])
     if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
-        # The last step of the path is pydantic's mark for an error about the key itself instead of its value.
+        # With `[key]` as the last step, pydantic reports an error about the key of an entry instead of its value.
         path = path[:-1]
     return path
 

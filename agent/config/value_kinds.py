@@ -34,7 +34,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The value must be one of `names`, or have a form that another field of this class allows.
+    """The value must be one of `names`, or have a form that one of the other attributes allows.
 
     With `dotted`, the value may name a plug-in, as `package.module:Class` or in the form that `dotted` describes. With
     `schemes`, the value may be an address with one of these schemes; with `addressed`, an address with a plug-in
@@ -74,7 +74,7 @@ def _is_dotted(value: str) -> bool:
 
 
 def _no_bool(value: Any) -> Any:
-    """Refuse the booleans that YAML makes of `yes` and `on`, since Python accepts them as numbers."""
+    """Refuse a boolean (YAML reads `yes` and `on` as booleans), since Python accepts a boolean as a number."""
     if isinstance(value, bool):
         raise ValueError  # noqa: TRY004 - pydantic reports a ValueError as a fault of the value
     return value
@@ -133,7 +133,7 @@ def _url(value: Any) -> Any:
         try:
             parts = urlsplit(value)
             fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # the port in the address is not a number, or a bracket is not closed
+        except ValueError:  # the port of the address is not a number from 0 to 65535, or a bracket is not closed
             fits = False
         if not fits or value != value.strip():
             raise ValueError
@@ -153,11 +153,11 @@ def _server(value: Any) -> Any:
 
 
 PLACES = ("file", "s3", "gs", "gcs", "abfs", "az", "sftp", "ssh")
-"""URL schemes of a place: `file`, and those of fsspec for storage outside this machine."""
+"""The allowed URL schemes of a place: `file`, and schemes of fsspec for storage on other hosts."""
 
 
 def _place(value: Any) -> Any:
-    """Check that the value is an absolute path, or an address with a scheme of one of fsspec's drivers."""
+    """Check that the value is an absolute path, or an address with a scheme of PLACES."""
     if isinstance(value, str):
         try:
             parts = urlsplit(_check_one_line(value))
@@ -176,14 +176,15 @@ _OURS = ("content-length", "transfer-encoding", "content-type", "connection", "h
 
 
 def _header(value: Any) -> Any:
-    """Check that the value is a header name of RFC 9110, and refuse the headers that frame the request."""
+    """Check that the value is a header name by RFC 9110, and refuse the headers that the HTTP client sets itself."""
     if isinstance(value, str) and (not _HEADER.fullmatch(value) or value.lower() in _OURS):
         raise ValueError("a name of an HTTP header that is not one of " + ", ".join(_OURS))
     return value
 
 
 def _check_one_line(path: str) -> str:
-    """Check that a path fits on one line: logs, rows, git and SQLite need that, and NUL ends a path in C."""
+    """Check that a path has no line break and no other control character, since logs, git and SQLite need a path on one
+    line, and a NUL ends a path in C."""
     found = next((sign for sign in path if unicodedata.category(sign) in ("Cc", "Zl", "Zp")), None)
     if found is not None:
         raise ValueError(f"a path with U+{ord(found):04X} in it; take out line breaks and other control characters")
@@ -191,8 +192,8 @@ def _check_one_line(path: str) -> str:
 
 
 def _rooted(value: Any, info: ValidationInfo) -> Any:
-    """Convert a path to an absolute path; a relative path is below the folder of config.yaml, `~` is the home
-    folder."""
+    """Convert a path to an absolute path: `~` is the home folder, and a relative path starts from the folder of
+    config.yaml."""
     if isinstance(value, str):
         _not_blank(value)
     if isinstance(value, str | os.PathLike):

@@ -1,11 +1,11 @@
 """Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
 
-The daemon writes `daemon-health.json` beside its lock when the content changes, and updates the time of the file in
-each round of the daemon's loop. The file also has the tasks that the daemon delays by itself (`start_delays.py`), so
-that the commands and the page can say why such a task waits. `main.py health`, `GET /ready` and `GET /live` check the
-daemon's lock and the health file, so that a daemon that hangs cannot report itself as healthy. A model server or a host
-at which no tasks are started counts as a reason why the daemon starts no tasks. If only the tasks of a single
-repository are held back, the daemon still counts as ready, because the tasks of other repositories start.
+The daemon writes `daemon-health.json` beside its lock when the content changes, and while the daemon's loop runs it
+updates the time of the file every BEAT_SECONDS. The file also has the tasks that the daemon delays by itself
+(`start_delays.py`), so that the commands and the page can say why such a task waits. `main.py health`, `GET /ready` and
+`GET /live` check the daemon's lock and the health file, so that a daemon that hangs cannot report itself as healthy. A
+start hold on a model server or on a forge (`start_holds.py`) also counts as a reason why the daemon starts no tasks.
+With start holds on single repositories only, the daemon counts as ready, because the tasks of other repositories start.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class HealthFile:
         self.beaten_at = -BEAT_SECONDS
 
     def write(self, why: Sequence[str], delays: Mapping[str, StartDelay] | None = None) -> None:
-        """Record that the loop runs, with the reasons why no tasks are started, and the delayed tasks; "" is
-        ignored."""
+        """Record that the loop runs, the reasons `why` no tasks are started (a reason "" is left out), and the delayed
+        tasks."""
         named = list((delays or {}).items())[:MOST_DELAYS]
         now = clock.monotonic()
         words = (tuple(one for one in why if one), {uuid: (delay.until, delay.why) for uuid, delay in named})

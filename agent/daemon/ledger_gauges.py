@@ -2,8 +2,8 @@
 what they wait for; also the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger (the table of tasks) over a new database connection; `observe/gauges.py` calls
-it for a request for metrics, at most once in 5 seconds. Gauges counted from events would be wrong after the first
-restart, and would lack the events of other hosts.
+it for a request for metrics, at most once in 5 seconds. Gauges that the daemon counted from events would be wrong after
+a restart, and would lack the tasks of other hosts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Reads the events of workers from their growing log files, and announces them in the daemon.
-
-The supervisor calls `read_new` in each step and `finish` when a worker has ended; a status line or the metrics listen
-to `heard`. A worker sends nothing to the daemon, and does not wait for any listener.
-"""
+"""Reads the events of workers from their growing log files, and emits them again in the daemon. A worker sends nothing
+to the daemon, and does not wait for any listener."""
 
 from __future__ import annotations
 
@@ -21,7 +18,8 @@ SECONDS = 0.5
 
 
 class LogTailer:
-    """Follows the logs of the workers of one base_dir. Lines that a log had before the call of `start` are skipped."""
+    """Emits the events in the logs of the workers of one base_dir at `heard`, except for the lines that a log had
+    before the call of `start`."""
 
     def __init__(self, base_dir: Path, heard: Events) -> None:
         self.base_dir = base_dir
@@ -29,11 +27,12 @@ class LogTailer:
         self.looked_at = -SECONDS
 
     def start(self, uuid: str) -> None:
-        """Skip the present lines of a log, because a worker is about to start."""
+        """Skip the present lines of the task's log, because a worker is about to start."""
         self.follower.skip(uuid, self._log("running", uuid))
 
     def read_new(self, uuids: Iterable[str]) -> None:
-        """Announce the new lines of the workers' logs, at most a few times a second."""
+        """Emit the events in the new lines of these tasks' logs; does nothing if the last call was less than SECONDS
+        ago."""
         now = clock.monotonic()
         if now - self.looked_at < SECONDS:
             return
@@ -42,14 +41,14 @@ class LogTailer:
             self._read(uuid)
 
     def finish(self, uuid: str) -> None:
-        """Announce the remaining lines in the log of a worker that has ended."""
+        """Emit the events in the remaining lines of the log of a worker that has ended."""
         while self._read(uuid):
             pass
         self.follower.forget(uuid)
 
     def _read(self, uuid: str) -> int:
-        """Announce the new lines of one log; its folder may have been moved, which does not change the offset in the
-        file."""
+        """Emit the events in new lines of one task's log, and return their number. The task's folder may have been
+        moved to `completed/`; the offset in the file stays the same."""
         return sum(self.follower.read(uuid, self._log(parent, uuid)) for parent in ("running", "completed"))
 
     def _log(self, parent: str, uuid: str) -> Path:

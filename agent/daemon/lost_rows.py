@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 NEWEST = 16
-"""The number of newest rows of the ledger that a sweep remembers.
-
-If a remembered row that was open is missing at the next sweep, rows were lost from the ledger.
-"""
+"""The number of newest rows of the ledger that a sweep reads, and compares with those of the sweep before."""
 
 
 class LostRows:
@@ -45,8 +42,8 @@ class LostRows:
         return lost
 
     def _is_lost(self, newest: list[Row]) -> bool:
-        """Whether rows were lost since the last sweep: a row that should exist is missing, or another host has made
-        another row in its place."""
+        """Whether rows were lost since the last sweep: a row that must still exist is missing, or the row with its uuid
+        has another time of creation."""
         now = {row.uuid: row for row in newest}
         with suppress(RowUnreadable):
             replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
@@ -58,12 +55,12 @@ class LostRows:
         return False
 
     def _would_stay(self, row: Row) -> bool:
-        """Whether a row must still exist: a row that ran on another host may have ended since then, and a cleanup may
-        have removed it."""
+        """Whether a row of the last sweep must still exist: it was queued, or its folder is in `running/` of this
+        base_dir. Any other task may have ended on another host since then, and a cleanup may have removed its row."""
         return row.status is Status.QUEUED or (self.wiring.settings.base_dir / "running" / row.uuid).is_dir()
 
 
 def _stays(row: Row) -> bool:
-    """Whether a row exists until the end of its task; a row that was not offered to workers yet may be withdrawn before
-    (`intake/enqueue.py`)."""
+    """Whether the row must exist until its task ends. Of open rows only a row that was never offered to workers may
+    vanish before, as `intake/enqueue.py` may withdraw it."""
     return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

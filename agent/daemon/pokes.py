@@ -1,9 +1,8 @@
 """Stores requests to poll one source at once (pokes), and computes when the next poke leads to a poll.
 
-The first poke of a source leads to a poll at once. All pokes that come during a poll, or within LEAST_SECONDS of its
-start, lead together to one further poll. As long as pokes come before the next poll is allowed, the time between two
-polls doubles, up to `scheduling.interval`; a poke that did not need to wait sets the time back to LEAST_SECONDS. A
-source thus has a pause between two polls, however many pokes come. The class `Pokes` does no I/O.
+The first poke of a source leads to a poll at once. The next such poll may begin `spacing` seconds later; all pokes
+before that time lead together to one poll. If there were such early pokes, that poll doubles `spacing`, up to
+`scheduling.interval`; else it sets `spacing` back to LEAST_SECONDS. The class `Pokes` does no I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Pokes:
         return max(0.0, self.next_at - clock.monotonic()) if self._waits else float("inf")
 
     def begin_poll(self) -> bool:
-        """Whether a requested poll of the source begins now; the poll then counts as made."""
+        """Whether a requested poll of the source may begin now; if so, the request counts as done."""
         now = clock.monotonic()
         if not self._waits or now < self.next_at:
             return False

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 TOLD_SECONDS = {True: 15.0, False: 2.0}
-"""Seconds between two checks for due notifications on issues: while the ledger sends notifications of changes (True),
-and otherwise."""
+"""Maximum number of seconds between two checks for notifications that are due on issues. The key is whether the ledger
+reports changes of rows to the daemon."""
 
 
 STALL_SECONDS = 60.0
@@ -64,13 +64,14 @@ class PolledSource:
         return f"{self.name} {self.instance}"
 
     def learn_own(self, forge: Forge) -> None:
-        """Set `own`; if the source does not answer, `own` stays None, and it is asked again after its next poll."""
+        """Set `own`; if the source does not answer, `own` stays None, and the source is asked again after its next
+        poll."""
         with suppress(ForgeError):
             self.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
 
     def may_have(self, project: str) -> bool:
-        """Whether the source may have this project: False only if the configuration names the source's projects and
-        this project is not among them."""
+        """Whether the source may have this project: False only if the configuration names the source's projects, all by
+        their paths, and this project is not among them."""
         named = [one.casefold() for one in self.projects]
         return not project or not named or project.casefold() in named or any(map(str.isdigit, named))
 
@@ -78,8 +79,9 @@ class PolledSource:
 class Pollers:
     """`lost` is set when rows are known to be lost from the ledger, and each poller gets this signal.
 
-    `surviving` wraps one round of a thread, `wake` is called when the ledger has new tasks, `is_over` returns whether
-    the threads must end, and `tells` returns whether the ledger sends notifications of changes.
+    `surviving` makes a context manager that reports errors in one round of a thread. `wake` is called when the ledger
+    has new tasks, `is_over` returns whether the threads must end, and `tells` returns whether the ledger reports
+    changes of rows to the daemon.
     """
 
     def __init__(
@@ -119,7 +121,8 @@ class Pollers:
 
         A source without any answer for STALL_SECONDS is reported as failed, and `poll_once` stops waiting for it: its
         thread ends when the process ends, and issues that the thread has not queued until then wait for the next poll.
-        Raises the error of a poll that concerns this host (its disk or its ledger).
+        Raises the error that ended the poll of a source, such as DiskError or LedgerError; an error of the forge ends
+        no poll.
         """
         self._spread()
         began = clock.monotonic()
@@ -161,7 +164,8 @@ class Pollers:
         return clock.monotonic() - last > STALL_SECONDS
 
     def is_answered(self, forges: Sequence[Forge], row: Row) -> bool:
-        """Whether the source of the row, if `forges` has it, answered in `poll_once`."""
+        """False if `poll_once` stopped waiting for the source of the row; else True, also if no source has the row.
+        `forges` has the adapters in the order of `sources`."""
         stalled = (forge for forge, source in zip(forges, self.sources, strict=True) if source.stalled)
         return not any(forge.covers(row.key) for forge in stalled)
 
@@ -171,8 +175,9 @@ class Pollers:
             source.stirred.set()
 
     def poke(self, kind: str = "", project: str = "", by: str = "") -> list[str]:
-        """Request a poll of the sources of this kind that may have this project, or of all sources if no source of this
-        kind may have it; returns their names. A source is left out if its own account `by` has caused the request."""
+        """Request a poll of the sources of this kind that may have this project; returns their names. If no source has
+        this kind, sources of all kinds are considered; if none of them may have the project, all of them are polled. A
+        source is left out if `by` is the agent's account at it."""
         of_kind = [one for one in self.sources if one.name == kind] or self.sources
         chosen = [one for one in of_kind if one.may_have(project)] or of_kind
         chosen = [one for one in chosen if by.casefold() not in (one.own or ())]
@@ -213,7 +218,7 @@ class Pollers:
             wiring.close()
 
     def _spread(self) -> None:
-        """Give each poller the signal that rows are lost."""
+        """If rows are lost from the ledger, give each poller that signal once."""
         if self.lost.is_set():
             self.lost.clear()
             for source in self.sources:

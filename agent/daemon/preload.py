@@ -1,9 +1,9 @@
-"""The modules that every worker needs, imported once in the forkserver, so that a worker costs a fork and a few pages.
+"""The modules that every worker needs, imported once in the forkserver, so that a worker shares their memory.
 
 The forkserver imports this module by its name (`set_forkserver_preload`); the import must not leave a file descriptor
 or a database open, or start a thread. Modules that a task would load later must be imported in the forkserver too:
 modules behind registries, and libraries that are imported where they are used. `preload.py` also makes the objects that
-a process would make once from the program's files: templates, SQL statements, weights, tables, validators.
+each worker would otherwise make from the program's files: templates, SQL statements, weights, tables, validators.
 `tests/unit/daemon` checks that after the preload a task imports no further module, compiles no further code, builds no
 further validator of settings and reads no further file.
 """
@@ -78,8 +78,7 @@ _begin = multiprocessing.spawn._main  # noqa: SLF001
 def begin(fd: int, parent_sentinel: int) -> int:
     """The entry point of a forked process; returns its exit code.
 
-    If the daemon was killed before it sent the function to run, the process has done nothing, and the log needs no
-    traceback.
+    If the daemon was killed before it sent the function to run, the exit code is 1, without a traceback.
     """
     try:
         code: int = _begin(fd, parent_sentinel)

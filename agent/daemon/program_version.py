@@ -42,7 +42,7 @@ class InstalledProgram:
 
     def change(self) -> str:
         """A sentence that names files that changed since this object was made, "" if the content of all is the same.
-        Once found, the sentence stays, also if the files are restored."""
+        Files are compared at most once in SECONDS. The first sentence stays, even if the files are restored."""
         now = clock.monotonic()
         if self.changed or now - self.looked_at < SECONDS:
             return self.changed
@@ -60,7 +60,7 @@ class InstalledProgram:
 
 
 def digest(top: Path = TOP) -> str:
-    """One hash for the content of all files of the package."""
+    """One hash for the names and the content of all files of the package that have one of SUFFIXES."""
     made = hashlib.blake2b(digest_size=16)
     for name, path in files(top, SUFFIXES):
         with suppress(OSError):  # somebody has just removed the program's file
@@ -77,14 +77,15 @@ def lock_of(settings: Settings) -> Path:
 
 
 def record(settings: Settings, code: str) -> None:
-    """Write the version and digest of the daemon's code beside its lock. Raises DiskError."""
+    """Write the pid, version, digest of the code, and start of the daemon to the JSON file beside its lock. Raises
+    DiskError."""
     facts = {"pid": os.getpid(), "version": __version__, "code": code, "started_at": clock.stamp()}
     durable_files.write_file(lock_of(settings).with_suffix(".json"), orjson.dumps(facts), sync=False)
 
 
 def restart_reason(settings: Settings, top: Path = TOP) -> str:
-    """The reason why the daemon of this base_dir must be restarted; "" when no daemon runs, or when it runs the
-    installed code."""
+    """The reason why the daemon of this base_dir must be restarted; "" when no daemon runs, when it runs the installed
+    code, or when its record beside the lock cannot be read."""
     lock = lock_of(settings)
     try:
         if not durable_files.is_locked(lock):

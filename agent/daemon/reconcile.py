@@ -1,19 +1,20 @@
 """Repairs rows of the ledger and folders of tasks that do not match, before a daemon starts any task: a crash, a power
-loss or a person's change may have caused that.
+loss or a person's change may have caused that. The names of events are in brackets.
 
-| row | folder | repair | event |
-|---|---|---|---|
-| the row is closed | in `running/` | move the folder; the poller sends missing notifications | `folder_moved` |
-| the row is open | in `completed/` | write the end of the folder's `end.json` into the row | `row_settled` |
-| the row is running | in `running/`, with a free lock | put the task back into the queue (`dead_rows.py`) |
-`task_requeued` |
-| the row is open and its task was worked on before | missing | make the folder from the row; the task starts anew |
-`folder_recreated` |
-| no task has a row | any | make the rows from the folders (`intake/restore_rows.py`) | `row_restored` |
-| only other tasks have a row | in `running/` | move the folder to `quarantine/` | `folder_quarantined` |
+* The row is closed, the folder is in `running/`: the folder is moved; the poller sends missing notifications
+  (`folder_moved`).
+* The row is open, the folder is in `completed/`: the end in the folder's `end.json` is written into the row
+  (`row_settled`).
+* The row is running, the folder is in `running/` with a free lock: the task is queued again (`dead_rows.py`,
+  `task_requeued`).
+* The row is open, the task was worked on before, the folder is missing: a folder is made from the row, and the task
+  starts anew (`folder_recreated`).
+* The ledger has no row at all: rows are made from the folders (`intake/restore_rows.py`, `row_restored`).
+* The ledger has rows, but none for the folder in `running/`: the folder is moved to `quarantine/`
+  (`folder_quarantined`).
 
-A name in `running/` counts as a task only when it is a real folder (links are not followed) and has a row; files of a
-folder that is moved to quarantine are not opened.  docs/files.md, "Rules", has the reasons.
+An entry of `running/` that is a link or no folder is moved to quarantine, too. Files of a folder that is moved to
+quarantine are not opened, except for its lock. docs/files.md, "Rules", has the reasons.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 
 def reconcile(wiring: Wiring) -> int:
-    """Repair all rows and folders when a daemon starts, in an order in which one step helps the next; returns the
-    number of lost rows that were made again. Raises DiskError or LedgerError."""
+    """Repair all rows and folders when a daemon starts; returns the number of lost rows that were made again. Raises
+    DiskError or LedgerError."""
     restored = restore_rows(wiring)
     quarantine(wiring)
     adopt_ended(wiring, [row for status in OPEN for row in wiring.ledger.list(status)])
@@ -75,7 +76,8 @@ def quarantine(wiring: Wiring) -> None:
 
 
 def misplaced_reason(wiring: Wiring, path: Path) -> str:
-    """The reason why `path` is no folder of a task; "" when it is such a folder, or may become one."""
+    """The reason why `path` is no folder of a task; "" when it is such a folder, or when its row may follow because it
+    is new or its lock is held."""
     if path.is_symlink():
         return "it is a link"
     if not path.is_dir():
@@ -109,8 +111,8 @@ def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
 
 
 def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
-    """Close those of the open `rows` that have a folder in `completed/`, with the end that the folder records; returns
-    their uuids."""
+    """Close each of the open `rows` that has a folder in `completed/` with a free lock, with the end that the folder
+    records; returns the uuids of these rows."""
     adopted, items = [], wiring.items("settle_ended")
     for row in rows:
         folder = wiring.settings.base_dir / "completed" / row.uuid
@@ -175,8 +177,8 @@ def _recreate(wiring: Wiring, row: Row) -> None:
 def _begun_here(wiring: Wiring) -> Iterator[Row]:
     """Open rows that a worker of this base_dir has worked on.
 
-    If hosts share the ledger, a row names the base_dir of its worker only while the row is leased; the host that claims
-    any other row makes the folder for it.
+    If hosts share the ledger, a row names the base_dir of its worker only while the row is leased. Rows without a lease
+    are left out then, since the host that claims such a row makes the folder.
     """
     alone = is_alone(wiring.settings)
     for status in OPEN:

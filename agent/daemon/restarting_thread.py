@@ -1,4 +1,5 @@
-"""A thread of the daemon that must not end while the daemon lives, such as the poller or the broker client.
+"""A thread of the daemon that must not end while the daemon lives, such as the thread of a source's poller or of the
+broker client.
 
 The functions that a restarting thread runs handle the errors that they expect. An unexpected error (a fault of a client
 library, or of this program) ends the thread, and its traceback goes to the log; the loop of the supervisor then starts
@@ -19,8 +20,8 @@ AGAIN_SECONDS = 30.0
 
 
 class RestartingThread:
-    """Runs the function `work` in a thread, until the function returns by itself. When an error has ended the thread,
-    `died` is called with the number of seconds until the next start."""
+    """Runs the function `work` in a thread, until the function returns by itself. When `restart_if_due` finds that an
+    error has ended the thread, it calls `died` with the number of seconds until the next start."""
 
     def __init__(self, name: str, work: Callable[[], None], died: Callable[[float], None]) -> None:
         self._name = name
@@ -37,7 +38,8 @@ class RestartingThread:
         self._thread.start()
 
     def restart_if_due(self) -> None:
-        """Start another thread AGAIN_SECONDS after the last one died; the daemon calls this regularly."""
+        """Start another thread AGAIN_SECONDS after a call has found that an error ended the last one; the daemon calls
+        `restart_if_due` regularly."""
         if self._thread is None or self._thread.is_alive() or self._returned:
             return
         now = clock.monotonic()

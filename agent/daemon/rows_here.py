@@ -1,4 +1,4 @@
-"""The rows that run on this host, read once in a step of the supervisor.
+"""The rows of tasks that run on this host, read once in a step of the supervisor.
 
 Several parts of the supervisor's step need these rows; without `RowsHere` each part would send the same query to the
 ledger.
@@ -24,11 +24,8 @@ def workers_of(ledger: Ledger, rows: Iterable[Row], owner: str) -> set[str]:
 
 
 class RowsHere:
-    """The rows that run on this host.
-
-    Within `one_step` the rows are read once and stored; `forget` drops the stored rows after this daemon has changed
-    rows.  Outside of `one_step` each call of `read` queries the ledger.
-    """
+    """The rows of tasks that run on this host. Within `one_step` the rows are read once and stored; `forget` drops the
+    stored rows after this daemon has changed rows. Outside of `one_step` each call of `read` queries the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

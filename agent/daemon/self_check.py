@@ -38,8 +38,9 @@ def is_lost(wiring: Wiring) -> bool:
 class SelfCheck:
     """`lock` is the descriptor of the daemon's lock, which `close` releases; None if there is no daemon (in tests).
 
-    `why` is the reason, found by the self check, why no task can be started, "" when there is none. `lost` is set when
-    the check finds that rows are lost; `intake/orphaned_issues.py` then compares the issues with the ledger."""
+    `why` is the reason, found by the self check, why no task can be started, "" when there is none. `lost` is set at
+    the start if rows are known to be lost, and by `dead_rows.py`; `intake/orphaned_issues.py` then compares the issues
+    with the ledger."""
 
     def __init__(self, wiring: Wiring, lock: int | None = None, *, lost: bool = False) -> None:
         self.wiring = wiring
@@ -53,8 +54,8 @@ class SelfCheck:
         self.seen = self._identities()
 
     def check(self) -> bool:
-        """Make all checks of this class; returns whether a file was replaced, so that rows and folders must be
-        reconciled."""
+        """Make all checks, and set `why`; returns whether base_dir or the database file was replaced, so that rows and
+        folders must be reconciled."""
         replaced = self._replaced()
         before, self.why = self.why, self._why()
         if self.why and self.why != before:

@@ -19,7 +19,8 @@ LONGEST_SECONDS = 300.0
 LONGEST_WHY = 500
 """The maximum number of characters of a reason, apart from the note about what was left out."""
 SAME_SECONDS = 1.0
-"""Seconds by which two ends of one delay may differ: a new look at a task does not change its reason."""
+"""If a task is delayed again for the same reason, and the new end differs by at most SAME_SECONDS, the stored end
+stays."""
 FREE_KILLS = 3
 """The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
 
@@ -50,9 +51,7 @@ class StartDelays:
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
     def hold(self, uuid: str, seconds: float, why: str = "", lasts: float = 0.0) -> None:
-        """Let the task wait for `seconds` seconds until the daemon looks at it again; this wait does not count as a
-        refused start.
-
+        """Start no worker for the task in the next `seconds` seconds; sets the task's number of refused starts to 0.
         `lasts`: the number of seconds after which the reason `why` will end, if it is more than `seconds`."""
         self._delay(uuid, 0, seconds, why, lasts)
 
@@ -104,7 +103,7 @@ class StartDelays:
         self.killed.pop(uuid, None)
 
     def forget_old(self) -> None:
-        """Drop delays that ended long ago, since a daemon lives for months."""
+        """Drop delays that ended more than LONGEST_SECONDS ago, since their number would grow for months."""
         over = clock.monotonic() - LONGEST_SECONDS
         self.known = {uuid: (count, until) for uuid, (count, until) in self.known.items() if until > over}
         self.reasons = {uuid: delay for uuid, delay in self.reasons.items() if uuid in self.known}
