@@ -231,12 +231,12 @@ class TaskContextManager:
         self._beaten = True
         return requested
 
-    def check_held(self) -> None:
-        """Raise Fenced unless the row is running in this process's attempt.
+    def check_held(self, status: Status = Status.RUNNING) -> None:
+        """Raise Fenced unless the row is in this process's attempt and has the given status, by default running.
 
         Callers use `check_held` just before each outside effect.
         """
-        self._row.check()
+        self._row.check(status)
 
     def counters(self) -> Json:
         """The values of the row's counters, computed from the stores."""

@@ -120,10 +120,11 @@ class TaskRow:
         requested = row["requested"]
         return str(requested) if requested else None
 
-    def check(self) -> None:
-        """Raise Fenced unless the row is running in the attempt that this process holds. `check` only reads the row."""
+    def check(self, status: Status = Status.RUNNING) -> None:
+        """Raise Fenced unless the row has this status in the attempt that this process holds. `check` only reads the
+        row."""
         found = self.get()
-        if found is None or (found["status"], found["attempt"]) != (Status.RUNNING, self.attempt):
+        if found is None or (found["status"], found["attempt"]) != (status, self.attempt):
             raise self._fenced(found)
 
     def status(self, status: str, error_message: str | None, error_code: str | None) -> None:

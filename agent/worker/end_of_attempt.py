@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import MakimonoError
+from agent.errors import Fenced, MakimonoError
 from agent.issue.claims import LABELS
 from agent.issue.status import AGAIN, announce
 from agent.values import Outcome, Status
@@ -82,5 +82,7 @@ def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[]
         tell()
         if until is not None:
             run.wiring.ledger.mark_notified(run.uuid, until)
+    except Fenced:
+        pass  # somebody has resumed or ended the task meanwhile, so the issue does not get the state of the pause
     except MakimonoError as error:
         run.emit("effect_failed", effect="progress", error=str(error))

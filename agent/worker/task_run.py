@@ -22,6 +22,7 @@ from agent.issue.comments import truncate
 from agent.issue.ineffective_commands import post_reply
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.stop_reason import reason_on_forge
+from agent.values import Status
 from agent.worker.commit_author import author_at
 from agent.worker.control import TaskControl
 from agent.worker.disk_overuse import DiskOveruse, Leftovers
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from agent.llm.base import ModelClient
     from agent.taskqueue import Row
     from agent.tools import Toolbox
-    from agent.values import Outcome, Public, Status
+    from agent.values import Outcome, Public
     from agent.wiring.wiring import Wiring
     from agent.work.workspace import Workspace
 
@@ -143,10 +144,12 @@ class TaskRun:
 
     def check_held(self) -> None:
         """Raise Fenced if another attempt owns the task; called before each outside effect. After this attempt has
-        paused the row (`resting`), nothing is checked."""
-        if not self.resting:
-            deadline.check()
-            self.context.check_held()
+        paused the row (`resting`), Fenced is raised if the row is not paused any more."""
+        if self.resting:
+            self.context.check_held(Status.PAUSED)
+            return
+        deadline.check()
+        self.context.check_held()
 
     def heartbeat(self) -> None:
         """Write the heartbeat and the counters into the row; also reap orphaned processes of commands, and store a

@@ -210,3 +210,32 @@ def test_each_change_outside_follows_a_look_at_the_row(work, monkeypatch):
     unseen = [one for before, one in pairwise(forge.steps) if one in CHANGES and before != "look"]
     assert unseen == []
     assert CHANGES - set(forge.steps) == set()
+
+
+def test_a_task_that_is_resumed_while_its_pause_is_shown_does_not_get_the_label_of_the_pause(work, monkeypatch):
+    """The host that paused it was suspended in the edit of the comment; another one works on the task by then."""
+    place = {}
+
+    def paused(_):
+        place["here"].ledger.request(UUID % 1, "pause", comment="100", who="alice")
+        handler.run.control.read_at_once()
+        return step()
+
+    here, handler, task = work(paused, FINISH)
+    place["here"] = here
+    forge, seen = here.wiring.forge_of(task.get_task_key()), []
+    edit = forge.edit_comment
+
+    def suspended(key, comment, body):
+        edit(key, comment, body)
+        if here.ledger.get(UUID % 1).status is Status.PAUSED:
+            here.ledger.request(UUID % 1, "resume")
+            here.ledger.claim(UUID % 1, "another-host:1:1:0:/elsewhere", 60)
+            seen.append(outside(here))
+
+    monkeypatch.setattr(forge, "edit_comment", suspended)
+    assert handler.handle(task).end is End.PAUSED
+    assert len(seen) == 1
+    assert outside(here) == seen[0]
+    assert "coding agent processing" in seen[0][0]["issues/1.md"]
+    assert here.named("effect_failed") == []
