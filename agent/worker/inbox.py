@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agent import clock
 from agent.errors import ForgeError, ForgeRefused, IssueUnreadable, LedgerError, UsageError
@@ -34,14 +34,31 @@ FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
 NO_TEXT = "(The review requests changes and has no text of its own.)"
 
 
+class CommentedTask(Protocol):
+    """The task that the comments belong to (`task_run.TaskRun`)."""
+
+    def save_comment_cursor(self, cursor: str) -> None:
+        """Write the comment cursor into the row."""
+        ...
+
+    def reply_without_effect(self, row: Row, comment: Comment) -> None:
+        """Tell a person on the issue that the command in the comment has no effect."""
+        ...
+
+    def show_seen(self, comment: Comment) -> None:
+        """Mark a person's comment on the forge as read."""
+        ...
+
+    def pull_urls(self) -> Sequence[str]:
+        """The addresses of the task's pull requests, on which comments are read too."""
+        ...
+
+
 class CommentInbox:
     """Reads the comments of people on one running task.
 
-    `moved` is a function that writes the comment cursor into the row. `refused` is a function that tells a person on
-    the issue that a command has no effect. Comments are read every `forge.news_interval` seconds, or every `often`
-    seconds (`scheduling.interval`) if that is shorter. `pulls` is a function that returns the addresses of the task's
-    pull requests; comments on them are read too. `seen` is a function that marks a person's comment on the forge as
-    read. `asked_by` is a sentence about the author and the command of the last comment that was executed."""
+    Comments are read every `forge.news_interval` seconds, or every `often` seconds (`scheduling.interval`) if that is
+    shorter. `asked_by` is a sentence about the author and the command of the last comment that was executed."""
 
     def __init__(
         self,
@@ -49,22 +66,16 @@ class CommentInbox:
         key: TaskKey,
         uuid: str,
         ledger: Ledger,
-        moved: Callable[[str], None],
+        task: CommentedTask,
         events: Events,
-        refused: Callable[[Row, Comment], None] = lambda _row, _comment: None,
         often: float | None = None,
-        pulls: Callable[[], Iterable[str]] = tuple,
-        seen: Callable[[Comment], None] = lambda _comment: None,
     ) -> None:
         self.forge = forge
-        self.pulls = pulls
-        self.seen = seen
         self.key = key
         self.uuid = uuid
         self.ledger = ledger
-        self.moved = moved
+        self.task = task
         self.events = events
-        self.refused = refused
         # comments with commands that failed because of the ledger or the forge; their commands are tried again
         self.unanswered: list[Comment] = []
         self.cursor: str | None = None
@@ -122,7 +133,7 @@ class CommentInbox:
         self._back()
         for comment in comments:
             if not comment.is_bot:
-                self.seen(comment)
+                self.task.show_seen(comment)
         self.talk += for_model(comments, names)
         again, self.unanswered = self.unanswered, []
         obeyed = [self._handle(comment, names) for comment in (*again, *comments)]
@@ -159,7 +170,7 @@ class CommentInbox:
     def _position(self) -> str | None:
         """The comment cursor, extended so that each pull request of the task is read from its first comment."""
         cursor = self.ahead
-        for url in self.pulls():
+        for url in self.task.pull_urls():
             cursor = ForgeReports(self.forge).with_pull(cursor, url)
         return cursor
 
@@ -178,7 +189,7 @@ class CommentInbox:
         if ahead is not None and ahead != self.cursor:
             durable()
             self.cursor = ahead
-            self.moved(ahead)
+            self.task.save_comment_cursor(ahead)
 
     def _handle(self, comment: Comment, names: Sequence[str]) -> bool:
         """Execute the command in a comment, if the comment has one; returns whether a new command was executed.
@@ -194,7 +205,7 @@ class CommentInbox:
             if row is None or comment.id in (*row.handled_comments, row.started_by):
                 return False
             if word == "resume" and row.requested != "pause":
-                self.refused(row, comment)
+                self.task.reply_without_effect(row, comment)
                 return False
             self.ledger.request(self.uuid, word, comment=comment.id, who=comment.author)
         except UsageError as error:  # the row of the task was closed meanwhile, so the command has no effect

@@ -123,18 +123,12 @@ class TaskRun:
     @cached_property
     def inbox(self) -> CommentInbox:
         """The inbox with the comments of people on the task."""
-        return CommentInbox(
-            self.forge,
-            self.key,
-            self.uuid,
-            self.wiring.ledger,
-            lambda cursor: self.context.set_columns(comment_cursor=cursor),
-            self.events,
-            self._reply_without_effect,
-            self.settings.scheduling.interval,
-            self.pull_urls,
-            self._show_seen,
-        )
+        often = self.settings.scheduling.interval
+        return CommentInbox(self.forge, self.key, self.uuid, self.wiring.ledger, self, self.events, often)
+
+    def save_comment_cursor(self, cursor: str) -> None:
+        """Write the comment cursor into the row."""
+        self.context.set_columns(comment_cursor=cursor)
 
     def pull_urls(self) -> list[str]:
         """The addresses of the pull requests that this task has opened or continues in, the newest last."""
@@ -222,13 +216,13 @@ class TaskRun:
         """The text, cut to the maximum length of a comment on the forge."""
         return truncate(text, self.forge, self.uuid)
 
-    def _reply_without_effect(self, row: Row, comment: Comment) -> None:
+    def reply_without_effect(self, row: Row, comment: Comment) -> None:
         """Reply to a person that the command in a comment has no effect on a running task."""
         if self.publishing:
             self.check_held()
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
 
-    def _show_seen(self, comment: Comment) -> None:
+    def show_seen(self, comment: Comment) -> None:
         """Show at a comment that the program has read it; at the comment that asked for the task, the daemon has
         already shown that. Raises Fenced."""
         if self.publishing and comment.id != self.context.column("started_by"):

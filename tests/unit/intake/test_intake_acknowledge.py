@@ -1,5 +1,7 @@
 """👀: the look that sees a request shows that at once, at the request, and goes on when the host refuses it."""
 
+from types import SimpleNamespace
+
 import pytest
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
@@ -119,9 +121,8 @@ def test_a_comment_for_a_running_task_is_acknowledged_and_an_edit_is_not(watchin
     key = here.issue()
     uuid = watching.ledger.claim(watching.ledger.enqueue(key, title="It"), "me", 60).uuid
     said = []
-    inbox = CommentInbox(
-        here.forge, key, uuid, watching.ledger, lambda _: None, watching.home.events, often=0.0, seen=said.append
-    )
+    task = SimpleNamespace(show_seen=said.append, pull_urls=tuple)
+    inbox = CommentInbox(here.forge, key, uuid, watching.ledger, task, watching.home.events, often=0.0)
     inbox.start(here.forge.read_issue(key).cursor)
     number = here.comment(key, "To cents, please.")
     inbox.poll()

@@ -18,6 +18,19 @@ KEY = TaskKey("github", "github.com", "acme", "web", "issue", "1")
 SAID = Comment("7", "alice", "To cents, please.", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
 
 
+class Quiet:
+    """A task without a pull request, of which nothing is written."""
+
+    def save_comment_cursor(self, cursor):
+        pass
+
+    def show_seen(self, comment):
+        pass
+
+    def pull_urls(self):
+        return ()
+
+
 class Locking:
     """A forge whose requests wait for the lock of the host's limits, as those of the real adapters do."""
 
@@ -37,7 +50,7 @@ class Locking:
 def test_a_wait_for_the_lock_of_a_host_does_not_wait_for_itself(tmp_path):
     """The wait asks whether the task shall stop; the control then polls the same inbox in the same thread."""
     path = tmp_path / "limits.lock"
-    inbox = CommentInbox(Locking(path), KEY, "1", None, lambda cursor: None, Events(), often=0.0)
+    inbox = CommentInbox(Locking(path), KEY, "1", None, Quiet(), Events(), often=0.0)
     inbox.start(None)
     asked = threading.Event()
 
@@ -82,7 +95,7 @@ def test_an_outage_is_told_when_it_begins_then_less_often_and_when_it_is_over():
     forge, events, seen = Away(), Events(), []
     events.on(lambda name, fields: seen.append((name, fields.get("seconds"))))
     with clock.use(clock.FakeClock()) as time:
-        inbox = CommentInbox(forge, KEY, "1", None, lambda cursor: None, events)
+        inbox = CommentInbox(forge, KEY, "1", None, Quiet(), events)
         inbox.start(None)
         inbox.poll(now=True)
         for _ in range(2):
@@ -111,7 +124,7 @@ class Gone(Locking):
 
 
 def test_a_forge_that_does_not_answer_before_the_end_of_the_run_says_nothing_about_the_issue():
-    inbox = CommentInbox(Gone(ForgeUnreachable("away")), KEY, "1", None, lambda cursor: None, Events(), often=0.0)
+    inbox = CommentInbox(Gone(ForgeUnreachable("away")), KEY, "1", None, Quiet(), Events(), often=0.0)
     inbox.start(None)
     assert not inbox.poll()
     assert not inbox.poll(now=True)
@@ -120,7 +133,7 @@ def test_a_forge_that_does_not_answer_before_the_end_of_the_run_says_nothing_abo
 @pytest.mark.parametrize("error", [ForgeRefused("410", status=410), IssueUnreadable("gone", code="issues_off")])
 def test_an_issue_that_is_gone_is_found_before_the_end_of_the_run(error):
     """At other times the request of a person or the next read decides."""
-    inbox = CommentInbox(Gone(error), KEY, "1", None, lambda cursor: None, Events(), often=0.0)
+    inbox = CommentInbox(Gone(error), KEY, "1", None, Quiet(), Events(), often=0.0)
     inbox.start(None)
     assert not inbox.poll()
     with pytest.raises(IssueUnreadable) as caught:
