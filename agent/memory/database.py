@@ -24,6 +24,10 @@ NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|bee
 _GONE = re.compile(r"no such (fts5 )?table|vtable constructor failed")
 BUSY_SECONDS = 5.0
 """Seconds that a writer of memory.db waits for another writer. Readers of memory.db do not wait for a writer."""
+CACHE_KIB = 512
+"""The size of SQLite's page cache in each process that has memory.db open, in KiB (SQLite's default is 2,000). A task
+reads memory.db a few times in hours, so the pages of one retrieval are of no use for the next; the cache of the kernel
+is shared by all processes."""
 
 
 class MemoryDatabase(Database):
@@ -69,7 +73,8 @@ class MemoryDatabase(Database):
 
     def _prepare(self, connection: Any) -> None:
         super()._prepare(connection)
-        connection.execute("PRAGMA secure_delete = ON").fetchall()
+        for pragma in ("secure_delete = ON", f"cache_size = -{CACHE_KIB}"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def _same_process(self) -> None:
         if self._stopped:

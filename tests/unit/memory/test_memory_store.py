@@ -1,10 +1,13 @@
 """MemoryStore: events and records, stored and found."""
 
+from contextlib import closing
+
 import pytest
 
 from agent.config import Settings
 from agent.errors import MemoryUnavailable, UsageError
 from agent.memory import MemoryStore, NewEvent
+from agent.memory.database import MemoryDatabase
 
 
 def texts(hits):
@@ -125,3 +128,9 @@ def test_a_file_that_is_no_database_is_an_error_of_its_own(tmp_path):
     (tmp_path / "memory.db").write_bytes(b"certainly not a database" * 100)
     with pytest.raises(MemoryUnavailable, match="damaged"):
         MemoryStore(tmp_path, Settings().memory).retrieve("x", "a")
+
+
+def test_a_process_caches_at_most_half_a_mebibyte_of_memory_db(tmp_path):
+    with closing(MemoryDatabase(tmp_path / "memory.db")) as database:
+        (cached,) = database.execute("PRAGMA cache_size")[0].values()
+    assert cached == -512  # KiB: each of many waiting workers has such a cache
