@@ -65,8 +65,8 @@ def carried_text(carried: Any, words: str | None = None) -> str:
     """The carried state of a compaction as Markdown; "" when there is none.
 
     A carried state that is already a text is used unchanged. Each entry of a carried state that is a mapping becomes a
-    heading with its lines, known keys first. `words`, the newest message of a person, is added under a heading of its
-    own, unless the mapping has the key `words`.
+    heading with its lines, known keys first; an entry without lines is left out. `words`, the newest message of a
+    person, is added under a heading of its own, unless the mapping has the key `words`.
     """
     entries: dict[str, Any] = {}
     headings = _HEADINGS

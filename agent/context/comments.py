@@ -1,8 +1,8 @@
 """Comments of people in messages.jsonl: where they are, and how comments before a cut are shown again.
 
-`index.py` stores one `RecordedComment` (five numbers) for each comment; a compaction refers to comments by `seq`, so
-compactions.jsonl has no copy of their text; `projection.py` shows them.  A comment that answers a question of the model
-(`ask_user`) is shown with the question.
+`index.py` stores one `RecordedComment`, which has no text, for each comment; a compaction refers to comments by `seq`,
+so compactions.jsonl has no copy of their text; `projection.py` shows them. A comment that answers a question of the
+model (`ask_user`) is shown with the question.
 
 A reference to a comment is `{"seq": 12}`; for a shortened comment it also has the characters at its beginning and end,
 `{"seq": 12, "head": 900, "tail": 300}`.
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 CONDITION = "condition"
 KINDS = (None, "comment", CONDITION)
-"""Kinds of a user message after the briefing that every later view shows: comments of people, and conditions of the
-reviewers. A user message without a kind comes from the library interface."""
+"""Kinds of the user messages that a compaction carries over: comments of people, and conditions of the reviewers. A
+user message without a kind comes from the library interface."""
 
 MOST_NAMED = 20
 """The maximum number of comments that are listed by number when there is no room for their text; further comments are
 only counted."""
 
 FORM = 600
-"""The number of characters at the beginning of a text that its checksum covers."""
+"""The checksum of a text covers this number of characters at its beginning."""
 
 _DIGITS = re.compile(r"\d+")
 _OPENING = re.compile(r"<<<UNTRUSTED [^\n]*>>>\n")
@@ -41,8 +41,8 @@ _CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
 
 
 class RecordedComment(NamedTuple):
-    """One comment in messages.jsonl: its message number, the byte offset of its line, and its tokens (without pictures
-    and learnt ratios).
+    """One comment in messages.jsonl: its message number, the byte offset of its line, and its estimated tokens (without
+    its pictures, and before any learnt ratio is applied).
 
     `question` is the number of the message with the question that the comment answers, `asked_at` the offset of that
     message; both are 0 if the comment answers no question. `whole`: the comment is a condition of the reviewers, which
@@ -104,9 +104,9 @@ def render_comments(
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    A named comment that answers a question of the model follows that question. If only the question is up to `end_seq`,
-    it is shown alone. Comments up to `end_seq` that `references` does not name are listed by number, the newest first.
-    `read(offset)` returns a record of messages.jsonl.
+    A named comment that answers a question of the model follows that question. If the question is up to `end_seq` and
+    the comment is not, the question is shown alone. Of the comments up to `end_seq` that `references` does not name,
+    the newest MOST_NAMED are listed by number, the newest first. `read(offset)` returns a record of messages.jsonl.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []
@@ -179,7 +179,8 @@ def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json 
     """The reference that shortens comment `seq` to `room` tokens: `{"seq", "head", "tail"}`, with two thirds of the
     text at the head.
 
-    The fence lines with the author stay whole; returns None when there is room for no more than those lines.
+    The fence lines with the author stay whole; returns None if fewer than LEAST_SHOWN characters of the text between
+    them fit.
     """
     opening, closing = _OPENING.match(text), None
     for found in _CLOSING.finditer(text):
@@ -201,4 +202,4 @@ def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json 
 
 
 LEAST_SHOWN = 40
-"""The minimum number of characters of a shortened comment; fewer would be useless."""
+"""The minimum number of characters of a shortened comment, without its fence lines."""

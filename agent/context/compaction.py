@@ -69,7 +69,7 @@ class CompactableMessages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedCompaction:
-    """One computed compaction: the messages that it covers, its summary (text and tokens), and the resulting cut."""
+    """One computed compaction: the messages that it covers, its summary (text and tokens), and the resulting `Cut`."""
 
     strategy: str
     start_seq: int
@@ -89,8 +89,8 @@ def plan(
     carried: Any,
     keep_summary: bool,
 ) -> PlannedCompaction:
-    """Compute a compaction, with its end rounded down to whole groups; nothing is written. Raises RecordRefused for
-    arguments that do not fit together."""
+    """Compute a compaction by mask, summary, window or reset; nothing is written. If it omits messages, its end is
+    rounded down to whole groups. Raises RecordRefused for arguments that do not fit together."""
     if strategy not in STRATEGIES or strategy in BESIDE:
         allowed = ", ".join(one for one in STRATEGIES if one not in BESIDE)
         raise RecordRefused(f"strategy is {strategy!r}; allowed are {allowed}")
@@ -212,7 +212,7 @@ def _record_summary(
 ) -> int:
     """Record the summary and its copy in messages.jsonl; returns the summary's id.
 
-    A summary with the same text to which no compaction refers is reused.
+    The newest recorded summary is reused if it has the same text and no compaction refers to it.
     """
     assert fold.summary is not None
     text, tokens = fold.summary["summary"], fold.summary["summary_tokens"]
@@ -345,7 +345,8 @@ def _matches(wanted: Json, record: Json, cut: Cut) -> bool:
 
 
 def concatenate(first: Path, second: Path, target: Path) -> Path:
-    """Write the bytes of both files to `target`, copied inside the kernel; a missing second file counts as empty."""
+    """Write the bytes of both files to `target`, copied inside the kernel, each with a line break at its end; a missing
+    file counts as empty."""
     with durable_files.writing(target):
         out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -59,11 +59,11 @@ class CompactionStore(Store):
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
         `carried` is the state that is shown to the model again after the summary: a text, or a mapping with headings as
-        keys (`plan`, `read`, `changed`, `question`, …). `tokens_before` and `tokens_after` are the tokens of the view.
-        `tools` is the present number of calls in tools.jsonl: the next compaction derives its carried state from the
-        calls after them. `requests` is the number of the newest line of requests.jsonl, which separates the summary
-        requests before it from later ones. `largest` is only for a trim: the maximum size of one message in bytes
-        (UTF-8).
+        keys (`plan`, `read`, `changed`, `question`, …). `tokens_before` and `tokens_after` are the tokens of the view
+        before and after the compaction. `tools` is the present number of calls in tools.jsonl: the next compaction
+        derives its carried state from the calls after them. `requests` is the number of the newest line of
+        requests.jsonl, so that requests for this summary can be told from requests for later summaries. `largest` is
+        only for a trim: the maximum size of one message in bytes (UTF-8).
 
         Raises RecordRefused, with nothing written, for arguments that do not fit together.
         """

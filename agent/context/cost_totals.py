@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from agent.config.llm_section import Price
 
 INHERITED = "inherited.json"
-"""A file in the folder of a task that began with a copy of another task's conversation: the cost of the copied part."""
+"""A file in the folder of a task that began with a copy of another task's conversation: the totals of the copied
+part."""
 
 
 def cost_of(usage: Usage, price: Price | None) -> float:
@@ -63,7 +64,7 @@ class Totals:
     def exceeding(self, other: Totals) -> Totals:
         """The part of these totals that exceeds the totals `other`, field by field and never below 0.
 
-        A cost below a millionth counts as 0, since sums are rounded.
+        A difference of costs of at most a millionth counts as 0, since sums are rounded.
         """
         more = self.without(other)
         parts = {one.name: max(0, getattr(more, one.name)) for one in fields(more)}

@@ -96,7 +96,7 @@ class TaskFolder:
             self.is_new = True
 
     def sweep(self) -> list[str]:
-        """Remove files that a request, a compaction or a replacement left behind; returns their names.
+        """Remove files that a request, a compaction or an interrupted write of a file left behind; returns their names.
 
         `sweep` is called at the start, to remove the files of a dead process, and at the end of the task.
         """
@@ -105,12 +105,12 @@ class TaskFolder:
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
         """(content of metadata.json, whether the file existed before).
 
-        metadata.json is written when the folder is new; a valid file of this task is not changed later, except that a
-        missing `fence` is added.
+        A missing metadata.json is written; a valid file of this task is not changed, except that a missing `fence` is
+        added.
 
-        In addition to the fields of docs/design/context.md, 3.1 metadata.json has `fence`, the random marker of the run
-        (24 hex digits). A metadata.json that cannot be read, or that belongs to another task, is renamed to
-        `metadata.json.broken` and replaced.
+        In addition to the fields of docs/design/context.md, 3.1 metadata.json has `fence`, the random marker of the
+        task's fences (24 hex digits). A metadata.json that is not valid JSON, or that belongs to another task, is
+        renamed to `metadata.json.broken` and replaced.
         """
         path = self.path / "metadata.json"
         try:
@@ -141,7 +141,8 @@ class TaskFolder:
         write_end(self.path, status, sync=sync, **columns)
 
     def forget(self) -> None:
-        """Remove the folder if this object created it and it is empty."""
+        """Remove the folder if this object created it. A temporary folder may have files; for another folder with files
+        OSError is raised."""
         if self.is_new:
             if self.is_kept:
                 self.path.rmdir()

@@ -1,7 +1,7 @@
-"""A set of 64-bit hashes that needs 16 bytes for each hash, where a Python set needs 80; it holds the call ids of a
-long view.
+"""A set of 64-bit hashes of texts that needs 16 to 32 bytes for each hash, where a Python set needs 80; it has the
+hashes of the call ids of a long view.
 
-The set is used for membership tests only.  If two ids have the same hash, one of the two calls gets a new id
+The set is used for membership tests only. If two different ids have the same hash, one of the two calls gets a new id
 needlessly; there is no other effect.
 """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
-"""Strategies of compactions that omit messages; the other strategies only shorten messages."""
+"""Strategies of compactions that omit messages; the others shorten messages or replace the briefing."""
 
 BESIDE = frozenset(("trim", "brief"))
 """Strategies of compactions that do not change older messages: a trim changes the newest turn only, a brief replaces
@@ -128,7 +128,7 @@ class MessageIndex:
     notes: tuple[Note, ...] = ()
     # number and offset of the answer with a question to a person that is still open
     asked: tuple[int, int] | None = None
-    copy: int | None = None  # offset of the copy of the current summary
+    copy: int | None = None  # offset of the copy of the valid summary
     first: int | None = None  # offset of the first record after the cut
     follows: str | None = None  # role of the first message of the view after its head
     calls: dict[str, Json] = field(default_factory=dict)  # calls without a result, by id
@@ -151,7 +151,7 @@ class MessageIndex:
     memories: tuple[LaterMemories, ...] = ()  # the data from long-term memory of the messages after the cut
     form: str = ""  # form of the tool calls in the newest answer with calls; "" for tool calls of the server's API
     forms: set[str] = field(default_factory=set)  # all forms of tool calls that occurred so far
-    # the index as it was before the record at the offset `first` was read
+    # a copy of this index from before the record at the offset `first` was read
     before: MessageIndex | None = field(default=None, compare=False)
 
     @classmethod
@@ -179,7 +179,8 @@ class MessageIndex:
         return survey
 
     def feed(self, record: Json, offset: int, damage: DamagedLines | None = None) -> None:
-        """Read one record of messages.jsonl; an illegible record is reported as damage."""
+        """Add one record of messages.jsonl; if it is illegible, only its number is used, and it is added to
+        `damage`."""
         if is_legible(record):
             self.add(record, offset)
             return
@@ -188,7 +189,7 @@ class MessageIndex:
             damage.add(offset, "role or content is not that of a message")
 
     def add(self, record: Json, offset: int) -> None:
-        """Read one legible record, for example one that a store has just written."""
+        """Add one legible record, for example one that a store has just written."""
         seq: int = record["seq"]
         before = self.in_front(self.cut, self.origin) if self.first is None and seq > self.cut.end_seq else None
         self.last_seq = seq
@@ -225,7 +226,8 @@ class MessageIndex:
             self._see(record, seq, role)
 
     def _converse(self, record: Json, seq: int, offset: int) -> None:
-        """Store the offsets of a comment (with the question that it answers), of an open question, and of answers."""
+        """Store the offset of a comment (with the question that it answers), of an open question, or of an answer with
+        text."""
         if is_comment(record):
             tokens = int(record.get("tokens") or 0) - pictures.tokens_of(record)
             if record.get("kind") == CONDITION:
@@ -242,7 +244,8 @@ class MessageIndex:
                 self.asked = seq, offset
 
     def in_front(self, cut: Cut, origin: Origin | None) -> MessageIndex:
-        """The index before the first record after `cut`: no record of the view has been read."""
+        """A copy of this index for `cut`, to which no record after `cut` has been added: call ids, open calls and
+        reports are empty."""
         return replace(self, cut=cut, ids=HashSet(), calls={}, reports=UsageReports(), origin=origin)
 
     @property
@@ -262,10 +265,11 @@ class MessageIndex:
         return cost.text if self.reports.skips_fields else cost.tokens
 
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
-        """Count an answer's turn, and hand the reported usage to `reports`.
+        """Count a turn for an answer that is no summary, and add the reported usage to `reports`.
 
         The field `request` of a record is a line of requests.jsonl, from which `totals` takes the call and its tokens.
-        They are added here only for a record without it, which a version before requests.jsonl wrote.
+        The call and tokens of a record without that field, which a version before requests.jsonl wrote, are added to
+        the index.
         """
         usage = record.get("usage")
         self.turns += kind != "summary"
