@@ -25,8 +25,8 @@ class GitHubAdapter(Forge, Protocol):
     requests are read. `signs_commits`: GitHub makes the commits and signs them. Each poll of GitHub has a new task
     getter, so the adapter stores the facts that a later poll needs: `told` (the problems that were reported already),
     `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the lists that GitHub did
-    not answer). `asked_by`: task → the account that asked for its work. `states`: task → (the time of the issue's last
-    change for which its events were read, whether the bot was unassigned)."""
+    not answer). `asked_by`: task → the account that asked for its work, None if it is unknown. `states`: task → (the
+    time of the issue's last change for which its events were read, whether the bot was unassigned)."""
 
     section: Any
     wire: GitHubWire

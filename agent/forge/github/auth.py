@@ -24,7 +24,7 @@ EARLY = timedelta(minutes=5)
 
 
 SLUG, INSTALLATION = "slug of the app", "installation of the app"
-"""The names of the facts about a GitHub App that the processes of this machine share."""
+"""The names of the facts about a GitHub App that the processes of this machine share (`HostFactsCache`)."""
 
 
 class Tokens(Protocol):
@@ -119,7 +119,8 @@ class AppToken:
         return self.call("POST", f"/app/installations/{self.installation}/access_tokens")
 
     def _installation(self) -> int:
-        """The id of the app's installation for the configured owner, or else for the owner of the first project."""
+        """The id of the app's installation for the configured owner, or else for the owner of the first project. Raises
+        ConfigError without an owner, and ForgeAccessRefused if the app is not installed there."""
         owner = self.section.owner or (self.projects[0].split("/")[0] if self.projects else None)
         if owner is None:
             raise ConfigError("github.app needs installation_id, or owner or projects to look it up")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def changed_in(forge: GitHubAdapter, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
-    """Number → time of the last change, for the changed issues and pull requests of a repository."""
+    """Number → time of the last change, for the changed issues and pull requests of a repository; {} if the repository
+    is gone or has no issues."""
     name = f"{owner}/{repo}"
     since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
     query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}

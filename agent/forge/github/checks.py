@@ -106,8 +106,8 @@ class CheckReader:
 
     def log(self, check: Check) -> str:
         """The end of the log of a check that is a job of Actions; for another check run, or if the log is gone or may
-        not be read, the annotations of the check run; "" for a commit status, and if the annotations may not be read
-        either. Raises ForgeError."""
+        not be read, the annotations of the check run. "" for a commit status or a workflow run, and if the annotations
+        may not be read either. Raises ForgeError."""
         number = check.log.removeprefix(_JOB).removeprefix(_RUN)
         if not number.isdigit():
             return ""
@@ -173,8 +173,9 @@ def _state(run: dict[str, Any]) -> CheckState:
 
 
 def unread_of(reader: CheckReader, branch: str) -> tuple[str, ...]:
-    """Sentences about the checks of a branch that the token may not read, for `doctor`."""
+    """Sentences about the checks of a branch that the token may not read, for `doctor`; none if GitHub answers another
+    error."""
     try:
         return reader.read(branch).unread
     except ForgeError:
-        return ()  # the polls report the error that the host answered
+        return ()  # polls report this error

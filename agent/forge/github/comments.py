@@ -1,5 +1,4 @@
-"""Reads the comments and reviews of an issue and of its pull requests, and updates the cursor (the comments that were
-read so far).
+"""Reads the comments and reviews of an issue and of its pull requests since a cursor, and returns the next cursor.
 
 The id of a comment is GitHub's number of the comment; the prefix `r` means a comment on a line of a pull request, the
 prefix `v` the text of a review.  The cursor of the comments is a `comment_cursor.CommentCursor`.
@@ -59,8 +58,8 @@ class CommentReader:
     def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
-        Comments of the cursor's pull requests are included, all of them if the pull request was never read. Of reviews,
-        which GitHub cannot list by time, all are included.
+        Comments of the cursor's pull requests are included, all of them if the pull request was never read. All reviews
+        with a text or a request for changes are included, since GitHub cannot list reviews by time.
         """
         path, pulls = self.project.path, cursor.pulls
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
@@ -112,7 +111,7 @@ def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -
 
 
 def _place(item: dict[str, Any]) -> str:
-    """The file and lines of a review comment, and its thread.
+    """The file and lines, the suggested change, and the thread of a review comment, in words.
 
     In GitHub's answer `line` is null once a later push has changed that line, and `side` LEFT means the file before the
     change: https://docs.github.com/en/rest/pulls/comments.

@@ -47,11 +47,11 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
 
 
 def signs_commits(section: Any, signing: str) -> bool:
-    """Whether GitHub signs the commits of this section (`commit.signing`).
+    """Whether GitHub signs the commits of this section; `signing` is the value of `commit.signing`.
 
     GitHub signs what a GitHub App makes through its API, and nothing that it makes for the token of a person:
     https://docs.github.com/en/authentication/managing-commit-signature-verification/about-commit-signature-verification
-    ("Signature verification for bots").  Raises ConfigError for a section without an app.
+    ("Signature verification for bots"). Raises ConfigError if `signing` is `github` and the section has no app.
     """
     if signing != "github":
         return False

@@ -11,8 +11,8 @@ from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnre
 
 
 def parse_error(text: str) -> tuple[str, tuple[str, ...]]:
-    """(message, one sentence per entry of `errors`) from the body of an error; for an HTML page the first 200
-    characters."""
+    """(message, one sentence per entry of `errors`) from the body of an error; for a text that is no JSON object, such
+    as an HTML page, its first 200 characters and no sentences."""
     try:
         data = json.loads(text)
     except ValueError:

@@ -245,7 +245,7 @@ class GitHubForge:
 
     def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
         """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
-        digest of the present title and text).
+        digest of the present title and text). If `seen` is "", the issue is not read.
 
         GitHub's REST API does not report the account that edited a text, which is the author of the issue or an account
         with write access.  So an edit is delivered only if the author of the issue has permission.
