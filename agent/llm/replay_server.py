@@ -159,8 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._openai(record, streamed=self.headers.get(POSITION) is not None or bool(body.get("stream")))
 
     def _body(self) -> Json:
-        """The decoded body of a request; {} for a request of the replay client, since the headers of such a request
-        suffice."""
+        """The decoded body of a request; {} for a body that is not a JSON object, and for a request of the replay
+        client, since the headers of such a request suffice."""
         left = int(self.headers.get("Content-Length") or 0)
         keep = self.headers.get(POSITION) is None
         kept = bytearray()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
-    """(path, start, end) of each span of a file that is not empty; a span without an end ends at the present end of its
+    """(path, start, end) of each span with at least one byte; a span without an end ends at the present end of its
     file."""
     found = []
     for span in spans:

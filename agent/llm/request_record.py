@@ -3,8 +3,8 @@ its token counts and cost when it ends.
 
 The token counts that the server reports are recorded. For a count that is missing or implausible (no usage at all, a
 count of the prompt alone, 0 for a long answer) an estimate is recorded, and the line in requests.jsonl says how many
-tokens are estimated. A request that the server refused (`status_of`) is recorded without tokens and cost; every other
-request that was sent counts, with the part of the answer that arrived.
+tokens are estimated. A request that the server refused (`status_of`) is recorded without tokens and cost; for every
+other request that was sent, the tokens of the prompt and of the part of the answer that arrived are recorded.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class RequestLog:
         if not prompt or prompt * PLACE_HOLDER < entry.tokens:
             prompt = entry.tokens or self.count_file(entry.path)
             estimated += prompt
-        # A token count of the answer that the server sent before the end covers only the text up to then, or is a
+        # A token count that the server sent before the end of the answer covers only the text up to then, or is a
         # placeholder.
         if not whole or not completion or draft.is_early:
             written = self.count_answer(draft)

@@ -39,7 +39,7 @@ def call_with_retries(
     """Call `send()` until it returns without an error, or until it has raised one class of error as often as the
     error's attribute `tries` allows.
 
-    Raises the last error of the request, or Interrupted.
+    Raises the last error of the request, or Interrupted; an error that is not a ModelError is raised without a retry.
     """
     try:
         return send()
@@ -93,7 +93,8 @@ def delay(error: ModelError, attempt: int) -> float:
 
 
 def interruptible_sleep(seconds: float, control: Control | None) -> None:
-    """Wait `seconds`; meanwhile poll `control` each second unless it is None.  Raises Interrupted."""
+    """Wait `seconds`; meanwhile poll `control` each second unless it is None.  Raises Interrupted when `control`
+    returns an outcome."""
     left = seconds
     while left > 0:
         if control is not None and (outcome := control.poll()) is not None:

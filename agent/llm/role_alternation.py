@@ -1,8 +1,9 @@
 """Adapts the messages of a request to strict chat templates, one message at a time.
 
-In a list that is adapted with `merge`, a user message follows the system message, and no two consecutive messages have
-the same role, except for tool results. Many chat templates of local models, and Anthropic's API, require this order of
-roles (docs/wire.md, "The request"). Messages are adapted only in the request; the stored files stay unchanged.
+In a list that is adapted with `merge`, the first message after the system message (if any) is a user message, and no
+two consecutive messages have the same role, except for tool results. Many chat templates of local models, and
+Anthropic's API, require this order of roles (docs/wire.md, "The request"). Messages are adapted only in the request;
+the stored files stay unchanged.
 """
 
 from __future__ import annotations

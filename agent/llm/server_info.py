@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from agent.values import Control
 
 MOST = 8_192
-"""The maximum number of tokens of an answer if neither the configuration nor a plan sets a maximum."""
+"""The maximum number of tokens of an answer if neither the configuration nor a plan sets a maximum and a quarter of the
+context window is not less."""
 ONE_SLOT = frozenset(("ollama", "lmstudio", "llamacpp"))
 """Dialects of model servers that answer one request after another unless they are configured otherwise."""
 PROBE = 10.0  # time limit in seconds of a request that asks for facts about the server
@@ -173,7 +174,8 @@ class Server:
 
     @property
     def quarter_of_window(self) -> int:
-        """A quarter of the context window that is known without a request to the server.
+        """A quarter of the smaller of the configured and the reported context window, as far as known without a new
+        request; an assumed window counts only if the server has reported none.
 
         `window/limits.py` reserves at most a quarter of the context window for an answer. If the maximum of input
         tokens is known, `quarter_of_window` is also at most a third of that maximum.

@@ -36,7 +36,7 @@ def is_stream(first: bytes, kind: str = "") -> bool:
 
 def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
     """Yield each server-sent event as (name of the event, "" when it has none; value of the event: JSON, DONE, or the
-    text of an event named `error`).
+    text of an event named `error` that is not JSON).
 
     Raises AnswerUnreadable, which allows a few retries, for an event with data that is not JSON.
     """

@@ -346,8 +346,8 @@ def read_arguments_of(arguments: Any) -> Any:
 
 
 def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
-    """The JSON object that the text `raw` contains more than once, the first time perhaps only in part; None for any
-    other text.
+    """The JSON object that the text `raw` contains more than once (the first time perhaps only in part), or once after
+    empty objects; None for any other text.
 
     Some servers send the whole arguments of a call again at the end, or an empty object before them.
     """

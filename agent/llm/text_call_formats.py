@@ -58,7 +58,7 @@ INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"),
 # the form of tool calls of Cline, in which the name of the tool is the name of the tag
 TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"
 """FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and the element's
-closing tag, into which groups of the pattern are filled."""
+closing tag, in which `{name}` and `{p}` stand for groups of the pattern."""
 KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # GLM
 SPACE = re.compile(r"\s*+")
 NAMES = ("name", "tool_name", "tool", "function")
@@ -90,8 +90,8 @@ class FoundCalls:
 
 
 def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] | None:
-    """Parse the tool calls in a text: `[(name, arguments)]` when the whole text consists of calls of offered tools,
-    else None. `whole_calls` raises no error."""
+    """Parse the tool calls in a text: `[(name, arguments)]` when the whole text consists of at most MOST calls of
+    offered tools, else None. `whole_calls` raises no error."""
     found, at, text = FoundCalls(offered), 0, text.strip()
     while at < len(text):
         behind = _next(text, at, found)

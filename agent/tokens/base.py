@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
 
     @property
     def vocabulary(self) -> str:
-        """The name of the vocabulary; models with the same vocabulary share it."""
+        """The name of the vocabulary, which is the same for all models that use the vocabulary."""
         ...
 
     @staticmethod
@@ -94,8 +94,8 @@ LOW = 0.45
 
 
 class SpreadCounter:
-    """A counter for a model with an unknown vocabulary: the highest or the lowest of the estimates for all known
-    vocabularies.
+    """A counter for a model with an unknown vocabulary: the highest (`pick` is `max`) or the lowest (`min`) of the
+    estimates for all known vocabularies.
 
     One more estimate is compared with the estimates for all known vocabularies: the estimate for an unknown family,
     divided by 1 - LOW.
@@ -110,7 +110,8 @@ class SpreadCounter:
         self._memo = Memo(self._spread)
 
     def count(self, text: str) -> int:
-        """The highest or lowest estimate of the tokens of `text`; 0 only for the empty text."""
+        """The highest estimate of the tokens of `text` if `pick` is `max`, the lowest if `pick` is `min`; 0 only for
+        the empty text."""
         return self._memo(text)
 
     def _spread(self, text: str) -> int:
@@ -120,13 +121,13 @@ class SpreadCounter:
 
 @cache
 def cautious() -> SpreadCounter:
-    """A counter that estimates the most tokens that any known vocabulary would need for a text."""
+    """The counter that returns, for a text, the highest of the estimates that `SpreadCounter` compares."""
     return SpreadCounter(max)
 
 
 @cache
 def fewest() -> SpreadCounter:
-    """A counter that estimates the fewest tokens that any known vocabulary would need for a text."""
+    """The counter that returns, for a text, the lowest of the estimates that `SpreadCounter` compares."""
     return SpreadCounter(min)
 
 
@@ -136,9 +137,9 @@ END = r"(?![a-z0-9])"
 # which vocabulary.
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
-    # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" is a fine-tuned model, which has the tokenizer of
-    # its base model. So the patterns of FAMILIES for OpenAI and DeepSeek come after the patterns for other base models.
-    # The small deepseek-r1 models of Ollama are fine-tuned models of other vendors as well.
+    # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" belongs to a fine-tuned model, which has the
+    # tokenizer of its base model. So the patterns of FAMILIES for OpenAI (except gpt-oss) and DeepSeek come after the
+    # patterns for other base models. Ollama's models deepseek-r1:1.5b to 70b are fine-tuned models of Qwen and Llama.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",

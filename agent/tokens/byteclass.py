@@ -37,15 +37,16 @@ AT_ONCE = 65_520 // HEAVIEST
 """Number of weights of at most HEAVIEST that zlib.adler32 sums without overflow."""
 
 LONG_RUN = 48
-"""A run of at least LONG_RUN equal characters is counted by the rate of the character."""
+"""A run of at least LONG_RUN equal characters is counted by the rate that `Fit.runs` has for the character, if it has
+one."""
 
 KEPT = 8
 """The first KEPT characters of a long run are counted like other text; each further character costs the rate of the
 character."""
 
 EVERY = 8
-"""To find long runs of one character, only characters at this distance are compared: LONG_RUN equal characters cover
-six of them."""
+"""The search for long runs compares only every EVERY-th character of a text; LONG_RUN equal characters contain six of
+these."""
 
 BLANK, NEWLINE, DIGIT, UPPER, OTHER, BEYOND = 0, 1, 2, 3, 14, 15
 LETTERS_AND_SIGNS = (b"huxyz", b"bcdeflmrst", b"jqw$)", b"agnv`", b"-~", b"(*+./=_}", b"\"';>\\", b"k#&<]", b"op!?^",
@@ -60,7 +61,8 @@ MIXED_FROM = 64
 """A text with at least this many characters beyond ASCII is checked for mixed scripts."""
 
 _FAR, _NEAR = re.compile("[^\0-\u07ff\u1e00-\u1eff]+"), re.compile("[\0-\u07ff\u1e00-\u1eff]+")
-"""Vietnamese letters have two or three bytes in UTF-8; these two expressions treat all Vietnamese letters alike."""
+"""A run of characters that belong to `Fit.far`, and a run of characters that belong to `Fit.near`.  All Vietnamese
+letters, which have two or three bytes in UTF-8, belong to `Fit.near`."""
 
 SIX_EQUAL = bytes(5)
 """The pattern that is searched in the differences between neighbouring bytes: five zeros in a row mean six equal
@@ -69,8 +71,8 @@ bytes."""
 ASCII = bytes(range(128))
 
 # The first high bytes of the ranges of UTF-16 code units that form one class each. NEAR is for characters with two
-# bytes in UTF-8; the table of NEAR is used for both bytes of a UTF-16 code unit, which is faster. FAR is for characters
-# with three bytes in UTF-8, with a class for each script.
+# bytes in UTF-8; its table is used for both bytes of a UTF-16 code unit, which is faster than one table for each byte.
+# FAR is for the high bytes of characters with three bytes in UTF-8, with a class for each script.
 NEAR = (0x00, 0x01, 0x03, 0x05, 0x06, 0x09, 0x0E, 0x1E, 0x20, 0x30, 0x31, 0x80, 0xA0, 0xD8)
 FAR = (0x00, 0x01, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x12, 0x17, 0x1E, 0x30, 0x31, 0xA0, 0xD8)
 TIBETAN, KHMER = 0x0F, 0x17
@@ -116,10 +118,10 @@ FAR_LOW = _table(byte >> 4 for byte in range(256))
 class Fit:
     """The weights for the estimate of one family of vocabularies.
 
-    `pairs`, `near` and `far` have one byte, a multiple of STEP, for each pair of classes: (character before, character)
-    in `pairs`, and (high byte, low byte) of a UTF-16 code unit in `near` and `far`.  `runs` has, by character, the
-    tokens that each further character of a long run costs.  A long run of a character that is not in `runs` is counted
-    like other text.
+    `pairs`, `near` and `far` have one byte, a weight in multiples of STEP, for each pair of classes: (character before,
+    character) in `pairs`, and (high byte, low byte) of a UTF-16 code unit in `near` and `far`.  `runs` has, by
+    character, the tokens that each further character of a long run costs.  A long run of a character that is not in
+    `runs` is counted like other text.
     """
 
     name: str
@@ -195,8 +197,8 @@ def _signs(text: str) -> tuple[bytes, bytes, bool]:
 def sample_of(text: str, signs: bytes = b"") -> bytes:
     """One byte for every EVERY-th character; equal characters give equal bytes.
 
-    To compute this, `signs` (one byte for each character) is used if it is given and fewer than one in EVERY of its
-    bytes are question marks.
+    The bytes are taken from `signs` (one byte for each character of the text) if fewer than one in EVERY of its bytes
+    are question marks; otherwise they are made from the text.
     """
     if signs and EVERY * signs.count(b"?") < len(signs):
         return signs[::EVERY]
@@ -204,7 +206,7 @@ def sample_of(text: str, signs: bytes = b"") -> bytes:
 
 
 def sixes(sample: bytes) -> list[int]:
-    """The positions at which at least six equal bytes follow one another."""
+    """The positions in `sample` from which at least six bytes in a row are equal."""
     number = int.from_bytes(sample, "little")
     same = (number ^ (number >> 8)).to_bytes(len(sample), "little")
     found = []
@@ -221,8 +223,8 @@ def long_runs(text: str) -> list[tuple[int, int]]:
 
 
 def runs_at(text: str, places: list[int]) -> list[tuple[int, int]]:
-    """The long runs at `places`: each place is a position, in multiples of EVERY, from which six characters at the
-    distance EVERY are equal."""
+    """(start, end) of each long run that covers one of `places`: a place is a position, in multiples of EVERY, from
+    which six characters at the distance EVERY have the same byte in the sample."""
     found = []
     done = 0
     for place in places:
@@ -239,7 +241,8 @@ def runs_at(text: str, places: list[int]) -> list[tuple[int, int]]:
 
 
 def _end_of_run(text: str, end: int, sign: str) -> int:
-    """The end of a run of `sign` that continues at `end`; the function reads little more than the run."""
+    """The end of the run of `sign` that reaches at least to `end`; the function reads at most about twice the length of
+    the run."""
     length = LONG_RUN
     while piece := text[end : end + length]:
         same = len(piece) - len(piece.lstrip(sign))
@@ -266,12 +269,13 @@ def code_units(text: str) -> tuple[bytes, bytes]:
 
     Returns one string for the characters that `Fit.near` covers, and one for those of `Fit.far`.
 
-    For nearly all texts one of the two strings (near, far) is empty.  If a text has many ASCII characters, they are
-    left out; otherwise they remain, with the weight 0.
+    For nearly all texts one of the two strings (near, far) is empty.  ASCII characters are left out, or, in a long text
+    with many other characters, remain with the weight 0.
     """
     sample = text[::EVERY] if len(text) > BLOCK // EVERY else ""
     many = sample.encode("ascii", "replace").count(b"?") if sample else 0
-    more = len(encode(sample)) - len(sample) - many  # number of UTF-8 bytes above two for each character
+    # number of UTF-8 bytes of the characters beyond ASCII, minus two for each of these characters
+    more = len(encode(sample)) - len(sample) - many
     if 4 * many > len(sample) and not is_mixed(more, many):
         units = text.encode("utf-16-be", "surrogatepass")
         return (near(units), b"") if 2 * more < many else (b"", far(units))
@@ -287,7 +291,8 @@ def code_units(text: str) -> tuple[bytes, bytes]:
 def is_mixed(more: int, characters: int) -> bool:
     """Whether a text may contain both scripts with two and scripts with three bytes in UTF-8.
 
-    `characters` is the number of characters beyond ASCII, `more` the number of their UTF-8 bytes minus two for each.
+    `characters` is the number of characters beyond ASCII, `more` the number of their UTF-8 bytes minus two for each of
+    these characters.
     """
     return characters >= MIXED_FROM and characters < 4 * more < 3 * characters
 

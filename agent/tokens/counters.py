@@ -48,7 +48,7 @@ class EstimatedCounter:
 
     @property
     def ratio(self) -> float:
-        """The learnt ratio of the model: reported tokens / estimated tokens."""
+        """The learnt ratio of the model: reported tokens / estimated tokens; 1.0 if none was learnt."""
         return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
@@ -84,8 +84,8 @@ def ratio_of(counter: Counter) -> float:
 
 
 def cautious_of(counter: Counter) -> Counter | None:
-    """A counter that estimates the most tokens that any known vocabulary would need, as long as nothing is known about
-    the model's vocabulary; else None."""
+    """The counter that returns the highest of the estimates for all vocabularies, as long as nothing is known about the
+    model's vocabulary; else None."""
     return cautious() if isinstance(counter, EstimatedCounter) and counter.is_unknown else None
 
 
@@ -124,7 +124,8 @@ def exact_counter(model: str) -> Tokenizer | None:
 
 
 def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
-    """Tokens of one message as it is sent: its content, name and calls with their arguments, and the overhead.
+    """Tokens of one message as it is sent: its content, pictures, name, calls with their arguments, provider-specific
+    fields, and the overhead of the chat template.
 
     `message` is a record of messages.jsonl or a line of current.jsonl; its calls have OpenAI's form or the form `{"id",
     "name", "arguments": dict}`.
@@ -150,9 +151,8 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
 
 
 def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
-    """Tokens of the provider-specific fields of a message and of its calls.
-
-    Equal texts are counted once, since some servers send the same reasoning under two names.
+    """Tokens of `parts`, each of which has the provider-specific fields of a message or of a call. Equal texts in one
+    part are counted once, since some servers send the same reasoning under two names.
     """
     tokens = 0
     for part in parts:
@@ -181,6 +181,6 @@ def _content(counter: Counter, content: Any) -> int:
 
 
 def count_tools(counter: Counter, tools: Iterable[Mapping[str, Any]]) -> int:
-    """Tokens of the schemas of tools: those of their compact JSON, slightly more than of the form that the provider
-    uses."""
+    """Tokens of the schemas of tools in compact JSON; the form in which a provider passes the schemas to its model has
+    slightly fewer."""
     return sum(counter.count(orjson.dumps(tool).decode()) + 1 for tool in tools)

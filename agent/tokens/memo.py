@@ -33,7 +33,7 @@ class Memo:
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
         self._new: dict[int, int] = {}
-        self._old: dict[int, int] = {}  # the previous generation of cached counts, older than the newest KEPT
+        self._old: dict[int, int] = {}  # the KEPT counts that were cached before those in `_new`
 
     def __call__(self, text: str) -> int:
         key = hash(text)

@@ -72,7 +72,7 @@ class OpenAICounter(VocabularyCounter):
         from tiktoken import Encoding
 
         lines = (line.split() for line in vocabulary_file(cls.name).splitlines() if line)
-        # The names of no special tokens are passed, so that text that looks like one counts as ordinary text.
+        # No special tokens are passed, so that text that looks like a special token counts as ordinary text.
         return Encoding(
             cls.name,
             pat_str=PATTERNS[cls.name],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Qwen(VocabularyCounter):
-    """The tokenizer for Qwen 1 to 3.6; Qwen 3.5 and later have another vocabulary than earlier models."""
+    """The tokenizer for Qwen 1.5 to 3.6; Qwen 3.5 and later have another vocabulary than earlier models."""
 
     name = "qwen"
 

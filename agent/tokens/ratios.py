@@ -31,7 +31,8 @@ placeholder, or counts something else.
 """
 
 PART, MANY = 0.6, 3.0
-"""A report of fewer than PART times or more than MANY times the expected tokens is doubtful.
+"""A report is doubtful if it is below PART times, or above MANY times, both the plain estimate and the estimate times
+the known ratio.
 
 A provider with doubtful reports of tokens may report only the tokens that were not cached, or include a prompt that a
 gateway adds. A doubtful report of tokens is used only if further reports agree with it.
@@ -48,17 +49,17 @@ GROWN = 1.25
 not grow with the request, so reports that include one do not agree over such a range."""
 
 NEW_PART = 1.3
-"""A report within this factor of the tokens by which the request has grown since the previous request proves nothing,
-since it may count only the tokens that were not cached."""
+"""A doubtful report is ignored if it differs by at most this factor from the number of tokens by which the request has
+grown since the previous request, since the provider may count only the tokens that were not cached."""
 
 WEIGHT = 0.3
-"""Weight of the newest report of tokens against the average of all earlier reports.
+"""Weight of the newest report of tokens in the new ratio; the old ratio has the remaining weight.
 
 The first three reports of tokens have equal weight, so that three reports are enough for a good ratio.
 """
 
 SETTLED = 3
-"""After SETTLED reports about a model, a report that agrees with the known ratio is not stored."""
+"""After SETTLED reports about a model, a report with a ratio equal to the known one (see KNOWN) is not stored."""
 
 KNOWN = 0.005
 """Two ratios of tokens count as equal if they differ by at most this share."""
@@ -94,7 +95,8 @@ class Far:
     longest: int
 
     def with_one(self, ratio: float, estimated: int) -> Far:
-        """The sequence of doubtful reports with one more report; a new sequence if that report does not agree."""
+        """The sequence of doubtful reports with one more report; if the ratio of that report does not agree with
+        `self.ratio`, a new sequence with that report alone."""
         if abs(log(ratio / self.ratio)) > log(AGREE):
             return Far(ratio, 1, estimated, estimated)
         return Far(self.ratio, self.count + 1, min(self.shortest, estimated), max(self.longest, estimated))
@@ -116,7 +118,8 @@ class LearntRatios:
         self.table = table
         self._known: dict[str, tuple[float, int]] = {}
         self._far: dict[str, Far] = {}
-        self._before: dict[str, int] = {}  # estimated tokens of the newest request to each model
+        # by model, the estimated tokens of the newest request with a report within LOWEST and HIGHEST
+        self._before: dict[str, int] = {}
 
     def get(self, model: str) -> float:
         """The ratio of `model`, 1.0 if nothing was learnt."""
@@ -127,11 +130,11 @@ class LearntRatios:
         return self._read(model)[1]
 
     def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Process one report of tokens; returns the new ratio of the model.
+        """Learn from one report of tokens; returns the ratio of the model afterwards.
 
         `estimated` is the estimate of the tokens without any ratio, `reported` the number of tokens that the provider
-        reports. A report about a small request changes no ratio, and neither does a report that agrees with a ratio
-        that is known well.
+        reports. The ratio is not changed by a report about a small request, by a report below LOWEST or above HIGHEST,
+        by a doubtful report that no further reports confirm, nor by a report equal to a ratio with SETTLED reports.
         """
         known, reports = self._read(model)
         if estimated < SMALLEST_SAMPLE or not LOWEST * estimated <= reported <= HIGHEST * estimated:
@@ -167,7 +170,8 @@ def blend(old: float, found: float, reports: int) -> float:
 
 
 def drift(estimated: int, reported: int) -> float:
-    """The error of an estimate of tokens, as a share of the reported tokens with a sign; 0.0 for a small request."""
+    """The error of an estimate of tokens, as a share of the reported tokens, positive if the estimate is too high; 0.0
+    for a small request."""
     if estimated < SMALLEST_SAMPLE or reported <= 0:
         return 0.0
     return (estimated - reported) / reported

@@ -1,9 +1,9 @@
 """The base class of the tokenizers with a real vocabulary; it limits the length of the text that is encoded at once.
 
-A text is encoded in slices of at most 100,000 characters, cut after a newline where there is one: a whitespace run of a
-million characters crashes tiktoken's regex engine with a BaseException. Whitespace runs of 10,000 or more characters
-are not encoded; their tokens are estimated. Subclasses of VocabularyCounter implement `encoder()`; `counter_for`
-constructs them.
+A text is encoded in slices of at most 100,000 characters, each cut after the last newline in its second half if there
+is one: a whitespace run of a million characters crashes tiktoken's regex engine with a BaseException. Whitespace runs
+of 10,000 or more characters are not encoded; their tokens are estimated. Subclasses of VocabularyCounter implement
+`encoder()`; `counter_for` constructs them.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class VocabularyCounter(ABC):
         return self.variant() or self.name
 
     def variant(self) -> str:
-        """The part of the model's name that selects the vocabulary; models with the same variant share one vocabulary.
-        It is "" for a counter with one vocabulary only."""
+        """The name of the vocabulary that the model's name selects, for a class with several vocabularies; "" for a
+        class with one vocabulary only."""
         return ""
 
     def count(self, text: str) -> int:
@@ -122,8 +122,8 @@ def slices(text: str) -> Iterator[str]:
         elif run:
             piece = piece[: run.start()]
         elif position + SLICE < len(text):
-            # A slice of the text is cut at a newline at most half a slice before its end; the rest of a whitespace run
-            # that is cut goes into the next piece.
+            # A slice of the text is cut after the last newline in its second half, if there is one; the rest of a
+            # whitespace run that is cut goes into the next piece.
             piece = piece[: piece.rfind("\n", SLICE // 2) + 1 or SLICE]
         yield piece
         position += len(piece)
