@@ -252,7 +252,8 @@ class Labels:
 
     def waits(self, present: Iterable[str], start: Start, *, assigned: bool) -> bool:
         """Whether an open issue with the labels `present` asks for work: it has the bot label, or it is `assigned` to
-        the account and has none of the six; `start` may switch either of the two off."""
+        the account and has none of the six. `start` may switch either of the two off; a bot label that is switched off
+        counts as absent."""
         here = self.names() & set(present)
         if start.label and self.queued in here:
             return True
@@ -608,8 +609,8 @@ class ForgeReports:
     """Calls the optional methods of an adapter, for `doctor`, the start of a daemon, long-term memory and other
     callers.
 
-    Each method of this class calls the adapter's method of the same name with the same arguments.  If the adapter has
-    no such method, the method of this class returns a default.
+    Each method of this class calls the adapter's method of the same name with the same arguments (`pull_name` reads an
+    attribute). If the adapter has no such method, the method of this class returns a default.
     """
 
     def __init__(self, forge: Forge) -> None:

@@ -58,7 +58,8 @@ class CaBundle:
     def file(self) -> Path:
         """The path of the file with all CA certificates; the file is written again if one of its sources has changed.
 
-        Raises ConfigError when `ca_file` contains no certificate.
+        Raises ConfigError when `ca_file` contains no certificate or cannot be read, DiskError when the file cannot be
+        written.
         """
         sources = [*self._trusted_anyway(), self.ca_file]
         seen = _seen(sources)

@@ -108,7 +108,8 @@ class ChangeCursor:
         return orjson.dumps({"begin": self.begin, "lists": self.lists}, option=orjson.OPT_SORT_KEYS).decode()
 
     def since(self, name: str) -> datetime:
-        """The time from which the next request for the list `name` has to ask for changed issues."""
+        """The time from which the next request for the list `name` has to ask for changed issues: OVERLAP before the
+        newest known change, or before `begin`."""
         return clock.parse(self.lists.get(name, {}).get("t") or self.begin) - OVERLAP
 
     def update(self, name: str, items: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Checks:
 
 
 def end_of(log: str) -> str:
-    """The end of a CI log, from the beginning of a line."""
+    """The last LONGEST_LOG characters of a CI log, from the beginning of a line; a shorter log as a whole."""
     if len(log) <= LONGEST_LOG:
         return log
     end = log[-LONGEST_LOG:]

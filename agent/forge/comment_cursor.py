@@ -46,7 +46,8 @@ class CommentCursor:
 
     @classmethod
     def parse(cls, text: str | None) -> CommentCursor:
-        """Make a cursor from a result of `text()`; any other text means that no comment was read yet."""
+        """Make a cursor from a result of `text()`; None or any other text gives an empty cursor, so that all comments
+        are read."""
         try:
             found = orjson.loads(text or "")
             since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])

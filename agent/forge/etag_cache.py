@@ -92,8 +92,8 @@ class EtagCache:
     ) -> HttpAnswer:
         """The decoded answer of a successful request (`status` below 400).
 
-        An answer with an ETag is stored under the name of its request.  `kept` is the stored answer from which this
-        request sent the ETag; if the status is 304, `kept` is decoded.
+        The answer to a GET is stored under the name of its request if it has an ETag. `kept` is the stored answer from
+        which this request sent the ETag; if the status is 304, `kept` is decoded.
 
         Raises AnswerOdd, which names the request (`what`), when the body is not JSON (with `advice` about the likely
         cause), or for a 304 to a request without a condition; ForgeUnreachable when the body is an HTML page.
@@ -116,7 +116,8 @@ class EtagCache:
         return HttpAnswer(status, headers, data)
 
     def put(self, name: str, kept: CachedAnswer) -> None:
-        """Store an answer; if the cache is full, the least recently used answers are evicted."""
+        """Store an answer; if the cache is full, the least recently used answers are evicted. An answer larger than the
+        whole cache is not stored."""
         with self._lock:
             self._drop(name)
             if len(kept.packed) > self.size:

@@ -1,5 +1,5 @@
 """Shares facts about the accounts and repositories of one host between the daemon and its workers: if one process of
-this machine has read a fact from the host, no other process reads the fact again until it is too old.
+this machine has read a fact from the host, no other process requests that fact again until it is too old.
 
 A worker is a process of its own, so without a shared file the worker of each task would ask again who the own account
 is, which repository the task's key means, who asked for the work, and whether that person has write access. The file of
