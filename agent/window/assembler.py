@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce, PlannableMessages, PlannableSummaries
 
 DOUBT = 0.5
-"""The share of an estimated number of tokens that is certainly not too high, as long as the server has not reported its
-count.
+"""The true number of tokens of a request is certainly at least this share of its estimate, also if the server has never
+reported its count.
 
 Estimates of texts of known kinds in sum are within ±10 % of the true number of tokens, and the estimate of the worst
 single document is within 38 % (docs/window.md, "How good the estimate is"). The error of an estimate may be larger for
@@ -115,9 +115,9 @@ class ContextAssembler:
         """Plan the next request, as spans of files; with `hard` it may also use tokens that are reserved for the answer
         (`WindowLimits.most`).
 
-        `metadata` is a result of `ContextMetadata.to_dict()`; if its field `needs_compaction` is true, the plan is over
-        the limit and a compaction can help. Raises DoesNotFit if no compaction can make the request fit (FR-4, FR-5),
-        or IllegalContext if the view is not a legal message list.
+        The plan's `metadata` is a result of `ContextMetadata.to_dict()`; if its field `needs_compaction` is true, the
+        request is over the limit and a compaction can help. Raises DoesNotFit if no compaction can make the request fit
+        (FR-4, FR-5), or IllegalContext if the view is not a legal message list.
         """
         planned = self._plan(AssemblyOptions(), hard=hard)
         if self.events:
@@ -468,8 +468,8 @@ class ContextAssembler:
         images: Sequence[Mapping[str, Any]] = (),
         comments: Sequence[Mapping[str, Any]] = (),
     ) -> AssembledContext:
-        """Begin the conversation with `user_message` as the task, or add it to a conversation that has begun; then plan
-        the request.
+        """Begin the conversation with `user_message` as the task, or add it as a comment to a conversation that has
+        begun; then plan the request.
 
         A new conversation begins with the system prompt: the configured one, or else the program's own. Long-term
         memories for `query` are put before the text of the task in the same message, marked as data; `comments` has the

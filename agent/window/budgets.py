@@ -66,8 +66,9 @@ class Shares:
     def for_window(cls, limits: WindowLimits, head: int = 0) -> Shares:
         """The budgets for the window of `limits`.
 
-        `head` is the number of tokens that no compaction removes: tools, system prompt and briefing.  The parts of the
-        carry-over share the tokens between that number and the threshold at which a compaction starts.
+        `head` is the number of tokens that no compaction removes: tools, system prompt and briefing. The parts of every
+        turn and of the carry-over get shares of the tokens between that number and the threshold at which a compaction
+        starts, and most parts also have an upper limit that depends on the window.
         """
         window, mark = limits.window, limits.compress_at
         room = max(0, mark - head)

@@ -52,8 +52,8 @@ WRITERS = frozenset(("edit_file", "write_file"))
 
 
 class RecentPaths:
-    """The most recently used paths, in the order of their last use, each with the offsets of its newest calls in
-    tools.jsonl."""
+    """The MOST_FILES most recently used paths, in the order of their last use, each with the offsets of its newest
+    calls in tools.jsonl."""
 
     def __init__(self) -> None:
         self.paths: dict[str, tuple[int, ...]] = {}

@@ -160,12 +160,12 @@ class CommandHistory:
         read: Callable[[int], Mapping[str, Any]],
         folder: Path | None = None,
     ) -> str:
-        """A text about failures with excerpts of their output, then about successes, in at most `room` tokens as
-        `count` counts; "" if there are none.
+        """A text about commands and errors, in at most `room` tokens as `count` counts; "" if there are none.
 
-        The newest failures come first; failures that name failing tests come before others, and failures that may be
-        resolved come last. `read(offset)` returns a record of tools.jsonl; the output of a command is read from
-        `outputs/` in `folder`, else from the record.
+        The order is: failures (first those that name failing tests), errors of other tools, failures that may be
+        resolved, successes; the newest first within each of these. Failures have excerpts of their output.
+        `read(offset)` returns a record of tools.jsonl; the output of a command is read from `outputs/` in `folder`,
+        else from the record.
         """
         failures = sorted(self.failures, key=lambda run: (run.in_doubt, not run.names_tests, -run.seq))
         fresh = [run for run in failures if not run.in_doubt]

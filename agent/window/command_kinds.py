@@ -140,7 +140,7 @@ class _Scope:
 
 
 def _prints(option: str, letters: str) -> bool:
-    """Whether an option controls only the amount of output."""
+    """Whether an option controls only the amount of output, or ends the run at the first failures."""
     return bool(_PRINTING.fullmatch(option)) or (option[0] == "-" and set(option[1:]) <= set(letters))
 
 

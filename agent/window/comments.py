@@ -39,8 +39,9 @@ def choose_comments(
     The question that a comment answers is carried over with it, even if the comment itself stays in the view. If all
     comments fit into the budget, no comment is shortened. If the comments do not all fit, a comment that takes more
     than half of the budget, or does not fit whole, is shortened to half of the tokens that are left, so that one long
-    comment never displaces all older ones. The newest comment may stay whole up to `newest` tokens, because the model
-    works on it; half of the budget then remains for the other comments.
+    comment never displaces all older ones. The oldest comment may take all tokens that are left; a comment of which too
+    little would be shown is left out. The newest comment may stay whole up to `newest` tokens, because the model works
+    on it; half of the budget then remains for the other comments.
 
     Conditions of the reviewers are never shortened; the other comments share the rest of the budget.
 

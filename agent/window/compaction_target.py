@@ -46,8 +46,8 @@ class CompactionNeed:
     """The state of the conversation before a compaction.
 
     `used` is the number of tokens in use (as the server reported it, if known), `estimate` the same number by the
-    counter; `scale` converts an estimate into reported tokens. `must`: the request does not fit, so a compaction is
-    necessary at any cost.
+    counter; `scale` converts an estimate into reported tokens. `must`: a compaction is necessary, because the request
+    does not fit or the caller demands it. `view` is the number of tokens of the view.
     """
 
     groups: list[Group]
