@@ -49,7 +49,7 @@ class NoLedgerError(LedgerError):
 
 
 class LedgerReader:
-    """The connections to the ledger of one process that only reads. Thread-safe."""
+    """The connections of one process to the ledger, which the process only reads. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -141,7 +141,7 @@ class LedgerReader:
     def _open(self, made: Future[Database]) -> None:
         try:
             made.set_result(self.connect())
-        except BaseException as error:  # noqa: BLE001 - the reader that waits for the connection raises it
+        except BaseException as error:  # noqa: BLE001 - the reader that waits for the connection raises the error
             made.set_exception(error)
 
     def _silent(self) -> LedgerError:

@@ -62,8 +62,8 @@ def listed(settings: Settings, given: Mapping[str, str]) -> Json:
 
 
 def record(settings: Settings, record_id: str) -> Json | None:
-    """One memory record with the events from which it was extracted, and its history; None if there is no such
-    record."""
+    """One memory record with the events from which it was extracted, and its history; None if there is no such record.
+    Raises MemoryUnavailable."""
     from agent.errors import UsageError
 
     with closing(_open(settings)) as store:

@@ -258,7 +258,7 @@ def question_in(record: Json) -> str:
 
 
 def public(view: Json) -> Json:
-    """The value of a page without the entries that only this process needs."""
+    """The value of a page without the entries that only this process needs, of which the names begin with `_`."""
     return {name: value for name, value in view.items() if not name.startswith("_")}
 
 

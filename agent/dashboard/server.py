@@ -60,12 +60,12 @@ class PageServer:
         self._server: _Server | None = None
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Answer requests until the end; `ready` is called when the server has begun to answer."""
+        """Answer requests until `stop`, Ctrl-C or SIGTERM; `ready` is called when the server has begun to answer."""
         with self._socket:
             asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """End `run`; any thread may call this. It does nothing before `run` has made its server."""
+        """End `run`; any thread may call this. A call before `run` has made its server does nothing."""
         if self._server is not None:
             self._server.stop()
 
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
         self.ready()
 
     async def main_loop(self) -> None:
-        """Serve until the end; meanwhile, end connections of clients that let the server wait too long."""
+        """Serve until the server is ended; meanwhile, end connections of clients that let the server wait too long."""
         looking = asyncio.create_task(self._end_idle_connections())
         try:
             await super().main_loop()

@@ -55,8 +55,8 @@ MOST_LINES = 10_000
 
 
 def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq") -> Json:
-    """The newest records of a file, the newest first, each converted by `build`; if `before` is given, only records
-    before that number. Raises OSError."""
+    """The newest COUNT records of a file, the newest first, each converted by `build`; if `before` is given, only
+    records before that number. Raises OSError."""
     path = folder / name
     end = None if before is None else offset_of(path, before, key=id_key, id_key=id_key)
     window = read_before(path, COUNT, end=end, id_key=id_key)
@@ -71,7 +71,8 @@ def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int |
 
 def plan(folder: Path) -> Json:
     """The newest plan of the model: `items` with `text` and `status`, and the time when it was written. It is read from
-    the newest calls of `update_plan`, or else from the carry-over of the newest compaction."""
+    the newest successful call of `update_plan` among the last PLAN_CALLS tool calls, or else from the carry-over of the
+    newest compaction."""
     window = read_before(folder / TOOLS, PLAN_CALLS)
     for record in reversed(window.records):
         if record.get("tool") == UpdatePlan.name and record.get("status") == "success":
@@ -95,7 +96,8 @@ def _step(item: Any) -> Json:
 
 def change(folder: Path, row: Row | None, seconds: float = CHANGE_SECONDS) -> Json:
     """The change of the task as a diff: a patch file in the task's folder, if there is one, else the difference of the
-    last pushed commit from the base commit, for which git has `seconds`. `why` says why the diff is missing or cut."""
+    last pushed commit from the base commit, for which git has `seconds`. `why` says why the diff is missing, empty or
+    cut; "" for a whole diff."""
     from agent.work import changes
 
     for name in ("changes.patch", "tree.patch", "committed.patch"):
@@ -122,8 +124,8 @@ def change(folder: Path, row: Row | None, seconds: float = CHANGE_SECONDS) -> Js
 
 
 def _diff(data: bytes, source: str) -> Json:
-    """A diff split by files: each file with its header, its lines (`kind` is add, remove, place or same) and its
-    counts."""
+    """A diff split by files: each file with its name, its lines (`kind` is add, remove, place or same), and the numbers
+    of added and removed lines."""
     files: list[Json] = []
     lines = data[:MOST_DIFF].decode("utf-8", "replace").split("\n", MOST_LINES)
     for line in lines[:MOST_LINES]:
@@ -268,7 +270,8 @@ def _effect(record: Json) -> Json:
 
 
 def log(folder: Path) -> Json:
-    """The lines in the last LOG_BYTES of a task's worker.log, the newest first."""
+    """The lines in the last LOG_BYTES of a task's worker.log, the newest first; lines that are not JSON are only
+    counted."""
     path = folder / "worker.log"
     try:
         size = path.lstat().st_size
