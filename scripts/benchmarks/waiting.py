@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def part(place: Path) -> None:
     from agent.daemon.supervisor import Supervisor
     from agent.intake.poller import fetch_and_enqueue_tasks
     from agent.observe.events import Events
+    from agent.wiring.memory import open_memory
     from agent.wiring.wiring import Wiring
 
     answers = project.record(place / "answers.jsonl", [("finish", {"title": "Done", "summary": "Done."})])
@@ -57,6 +59,8 @@ def part(place: Path) -> None:
             scheduling={"max_workers": WORKERS},
         )
         wiring = Wiring(chosen, events=Events([]))
+        with closing(open_memory(chosen, "bench")) as memory:
+            memory.known_events([])  # makes memory.db, which otherwise only some of the workers would find
         fetch_and_enqueue_tasks(chosen, wiring.ledger, wiring.forges, wiring.events)
         supervisor = Supervisor(wiring)
         try:
