@@ -90,7 +90,7 @@ def test_doctor_shows_no_short_password(tmp_path, monkeypatch):
     (tmp_path / "config.yaml").write_text(f"local: {{repos: {repos}}}\n")
     said = [f"{one.found} {one.advice}" for one in doctor_sources.forge(load(environ={}, complete=False), "local")]
     assert any("pw1" in one for one in said), "the fault stands without the mask"
-    monkeypatch.setattr(doctor, "_parts", lambda settings: [("local", lambda: doctor_sources.forge(settings, "local"))])
+    monkeypatch.setattr(doctor, "_parts", lambda settings: [("local", doctor_sources.forge(settings, "local"))])
     shown = " ".join(
         f"{one.found} {one.advice}" for one in doctor.examine(lambda complete: load(environ={}, complete=False))
     )
