@@ -92,7 +92,7 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
     process is in a group.
 
     A cgroup hierarchy that refuses the new group is skipped, since only the attempt shows whether the group can be
-    made.
+    made. If only the memory limit is refused, the group has no limit.
     """
     parents = places.all() if memory is not None else places.all()[:1]
     joined = [_join(parent, name, memory if parent == places.memory else None) for parent in parents]

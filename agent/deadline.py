@@ -70,7 +70,8 @@ def finish() -> None:
 
 @contextmanager
 def within(name: str, seconds: float) -> Iterator[None]:
-    """Inside the block the current step is `name`, which ends by itself after `seconds`.
+    """Inside the block the current step is `name`, which must end by itself after `seconds`; its deadline is MARGIN
+    later.
 
     After the block the previous step continues, with at least ALLOWANCE seconds left. If `interrupt` was called,
     `within` raises its error before the block.

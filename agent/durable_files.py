@@ -1,8 +1,8 @@
 """Writes files durably: one write per line, a temporary file with fsync and rename, flock; symlinks are not followed.
 
 The functions of this module convert an OSError of a write into a DiskError with the path and advice, except `fsync`,
-`sync_dir`, `write_all` and `copy_range`, whose callers use `writing`; an OSError of a read is not changed. A kill -9
-can still tear a line of a file that one call writes (docs/files.md).
+`sync_dir`, `write_all`, `copy_range` and `open_beneath`, whose callers use `writing`; an OSError of a read is not
+changed. A kill -9 can still tear a line of a file that one call writes (docs/files.md).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) 
 
 
 def advice(error: OSError) -> str:
-    """The error text of the system, with advice for the operator if there is any."""
+    """The cause and advice for the operator, if the error number is in `_ADVICE`; else the error text of the system."""
     return _ADVICE.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -210,7 +210,7 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
     """Write a new version of `path`: yields the descriptor of a temporary file in the same folder.
 
     The temporary file is synced (unless `sync` is False) and renamed over `path` at the end of the block, or removed if
-    the block raises."""
+    the block raises. An OSError in the block becomes a DiskError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         # The temporary file may exist already: a dead process with the same process id left it, or another user made
@@ -390,7 +390,8 @@ def is_locked(path: Path) -> bool:
 def locked(path: Path) -> Iterator[int]:
     """Wait for the flock on `path` and hold it inside the block; yields the descriptor of the file.
 
-    Raises StopHeard if the task shall stop before the lock is free, LockHeld after LONGEST_WAIT.
+    Raises StopHeard if the task shall stop before the lock is free, LockHeld after LONGEST_WAIT, and the error of
+    `deadline.interrupt`.
 
     A child process that inherits the descriptor of the lock also holds the lock until the child ends, even if this
     process dies first.

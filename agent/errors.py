@@ -390,8 +390,8 @@ class ForgeUnreachable(ForgeError):
     """The forge could not be reached: there was no connection, a connection was cut, or the status was 5xx after every
     retry.
 
-    `maybe`: the request was sent and would change something on the forge, so the change may have been made; check this
-    before a retry.
+    `maybe`: the request was sent and would change something on the forge, so the change may have been made; the caller
+    must check this before a retry.
     """
 
     code = "forge_unreachable"
@@ -449,7 +449,7 @@ class PictureRefused(MakimonoError):
 class StopHeard(MakimonoError):
     """A wait (for git on a work tree, a fetch, a lock) ended because the task shall stop or pause, or reached a limit.
 
-    StopHeard does not mean that the operation failed that the program was waiting for."""
+    StopHeard does not mean that the operation for which the program waited has failed."""
 
     code = "stop_heard"
 

@@ -1,5 +1,5 @@
-"""What the finish reason of a model's answer means for the loop: is the answer complete, may its calls run, which hint
-follows, and how does the run end after too many answers that are not usable?"""
+"""Decides by the finish reason of a model's answer whether the answer is complete, whether its calls run, which hint
+follows, and how the run ends after too many answers that are not usable."""
 
 from __future__ import annotations
 

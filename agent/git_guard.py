@@ -56,9 +56,9 @@ class RuleFile(NamedTuple):
 def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], bool] | None = None) -> None:
     """Raise RulesRefused if git must not read `tree`, StopHeard if `stop` returns True meanwhile.
 
-    With `paths` only the rules files in the folders above these paths are checked, since git reads no other rules
-    files. A folder that cannot be opened is skipped in the check, as git skips it; for a missing work tree nothing is
-    checked.
+    With `paths` only the rules files in the folders above these paths are checked, since git reads no others for a
+    command that names these paths. A folder that cannot be opened is skipped in the check, as git skips it; for a
+    missing work tree nothing is checked.
     """
     ran = proc.commands()
     if ran is not None and _judged.get(tree) == ran:
@@ -109,7 +109,8 @@ def _wrong(why: str) -> RuleFile:
 
 
 def _pattern(folder: int, name: str, path: str, status: os.stat_result) -> str:
-    """A description of the fault in the patterns of a rules file; "" if there is none."""
+    """A description of the fault in the patterns of a rules file; "" if there is none, or if the file is too large or
+    cannot be read."""
     if name not in PATTERNS or not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
         return ""
     try:
