@@ -112,8 +112,8 @@ def environment() -> Environment:
 
 
 def when(stamp: Any) -> str:
-    """A time stamp in the form `2026-01-31 09:15:00`; "" if it is missing. A value that is no time stamp is not
-    refused."""
+    """A time stamp in the form `2026-01-31 09:15:00`; "" if it is missing. Of any other value the first 19 characters
+    are shown."""
     return str(stamp or "")[:19].replace("T", " ")
 
 

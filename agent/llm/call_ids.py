@@ -68,7 +68,8 @@ def with_ids(message: Json, form: str) -> Json:
 
 
 def form_of(refusal: str) -> str:
-    """The pattern of ids that the server demands in a refusal, "" when the refusal is not about the form of an id."""
+    """The pattern of ids that the server demands in a refusal, SHORT if the refusal names no usable pattern or length;
+    "" when the refusal is not about the form of an id."""
     if not REFUSED.search(refusal) or not WHY.search(refusal) or NOT_FORM.search(refusal):
         return ""
     if found := _PATTERN.search(refusal):

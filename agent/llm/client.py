@@ -200,8 +200,8 @@ class ChatClient(Learner, ABC):
         return {}
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise ContextOverflow if the server has cut the prompt off, although its answer is complete; this client
-        accepts every answer.  `plan` is None for a request outside the conversation."""
+        """Raise ContextOverflow if the server has cut the prompt off, although its answer is complete. The base class
+        accepts every answer. `plan` is None for a request outside the conversation."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -400,10 +400,8 @@ class ChatClient(Learner, ABC):
                     raise
 
     def _sender(self, purpose: str, tokens: int) -> Callable[[Path], PendingRequest]:
-        """A function that sends a written request, and checks the limits of the task before each attempt.
-
-        The agent's loop checks the limits before each turn, so the first attempt of a turn needs no check.
-        """
+        """A function that sends a written request. It checks the limits of the task before each attempt, except before
+        the first attempt of a turn, since the agent's loop checks the limits before each turn."""
         looked = purpose == TURN
 
         def send(written: Path) -> PendingRequest:
@@ -416,7 +414,7 @@ class ChatClient(Learner, ABC):
         return send
 
     def _received(self, answer: Answer, bill: Bill, purpose: str, started: float) -> None:
-        """Announce an answer, and store what the answer shows about the server."""
+        """Emit `answer_received`, and store the facts that the answer shows about the server."""
         said = {"purpose": purpose, **bill.fields(), "finish_reason": answer.finish_reason}
         self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
         self._who_answered(answer.model)
@@ -442,10 +440,10 @@ class ChatClient(Learner, ABC):
         """Change the form of a refused request; returns whether to send it again.
 
         If the reason of a refusal is known, only the part of the request that caused it is changed. If the reason of a
-        refusal is unknown, the request is sent without its pictures, then without optional parameters, then with its
-        tools in the text. In the attempts without optional parameters and with the tools in the text the pictures are
-        included again, since the request without pictures was refused too. At last the facts that earlier processes
-        have learnt are dropped (`reset_learnt`).
+        refusal is unknown, the request is sent without its pictures, then (if it is a request of the conversation)
+        without optional parameters, then with its tools in the text. In the attempts without optional parameters and
+        with the tools in the text the pictures are included again, since the request without pictures was refused too.
+        At last the facts that earlier processes have learnt are dropped (`reset_learnt`).
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
@@ -468,8 +466,8 @@ class ChatClient(Learner, ABC):
         """A context manager that writes the file of a request: `own`, or request.json if `own` is None; the file exists
         until the end of the block.
 
-        With `keep` the file is renamed to `kept.json` at the end of the block, and the next request overwrites or
-        extends `kept.json` (`OpenAIClient.encode`).
+        At the end of the block the file is removed, or with `keep` renamed to `kept.json`, which the next request of
+        the conversation overwrites or extends (`OpenAIClient.encode`).
         """
         path, aside = own or self.context_dir / "request.json", self.context_dir / KEPT
         try:
@@ -492,7 +490,7 @@ class ChatClient(Learner, ABC):
                     path.unlink()
 
     def send(self, path: Path, more: Mapping[str, str], purpose: str = TURN, tokens: int = 0) -> PendingRequest:
-        """Send the request file `path` once; this adds one line to requests.jsonl."""
+        """Send the request file `path` once, and read the whole answer; this adds one line to requests.jsonl."""
         with self.request_log.record(purpose, path, tokens) as entry, self.connection() as transport:
             try:
                 with path.open("rb") as body, transport.post(self.url, body, more) as stream:

@@ -227,7 +227,8 @@ def _title(text: str) -> str | None:
 
 
 def looks_like_html(text: str, content_type: str = "") -> bool:
-    """Whether the text of an answer is an HTML page, which a proxy or a wrong address may send."""
+    """Whether an answer is an HTML page, by its content type or the beginning of its text; a proxy or a wrong address
+    may send one."""
     begins = text[:200].lstrip().lower()
     return "text/html" in content_type.lower() or begins.startswith(("<!doctype", "<html", "<head"))
 
