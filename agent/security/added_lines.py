@@ -20,7 +20,7 @@ _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 def added_lines(
     diff: Iterable[bytes], suspects: Callable[[bytes], bool], overlap: int = 0
 ) -> Iterator[tuple[str, bytes]]:
-    """(where, line) of the lines that a diff adds, in order.
+    """(where, line) of the lines that a diff adds, in order, without the lines of blocks that `suspects` rejects.
 
     `diff` is git's output in chunks of any size. `suspects` is a fast filter: it gets a block of lines and returns
     False if none of them matters. Removed and unchanged lines of a diff are skipped; text outside of hunks (file names,

@@ -41,8 +41,8 @@ PARTS = frozenset({*BARE, "commondir", "config", "config.worktree", "hooks", "in
 def guarded(
     paths: Iterable[str], bare: Iterable[str] = (), *, refuse: tuple[str, ...] = (), look: tuple[str, ...] = ()
 ) -> list[str]:
-    """Findings that refuse a publication, in the order of `paths`: `PA-02 .github/workflows/ci.yml is a pipeline
-    file …`.  Paths are relative with `/` between parts, as `git diff --name-only -z` lists them.
+    """Findings that refuse a publication, in the order of `paths`, then of `bare`: `PA-02 .github/workflows/ci.yml is a
+    pipeline file …`. Paths are relative with `/` between parts, as `git diff --name-only -z` lists them.
 
     `bare` are folders that git treats as a repository (`is_bare`).  `refuse` and `look` are the operator's patterns.  A
     path that matches `look` is published and listed, unless it also matches `refuse`, is unsafe, or belongs to git.
@@ -103,7 +103,8 @@ def _sentence(path: str, said: str) -> str:
 
 @cache
 def _of_groups(groups: tuple[PathRule, ...]) -> Match:
-    """Return a function that maps a path to the rule and reason of the first group that matches it, or to "".
+    """Return a function that maps a path to the rule and reason of a group that matches it, or to "". A pattern of a
+    name has precedence over a pattern of a folder, and both over any other pattern.
 
     Most patterns of paths have no wildcard except for the folders around a name; a lookup in a dict replaces the search
     for these patterns."""

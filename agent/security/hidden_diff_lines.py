@@ -91,8 +91,8 @@ def show_hidden(text: str) -> Cleaned:
     r"""`text` with each character that `sanitise.clean` would remove escaped as `\u202e` or `\U000e0041`, and the
     counts by rule.
 
-    PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too.  PI-20
-    counts characters that look like characters of code."""
+    PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too. PI-20
+    counts the characters of SIGNS, which are escaped too. CR LF becomes LF."""
     found: Counter[str] = Counter()
     text = text.replace("\r\n", "\n")
     text, count = _SIGN.subn(lambda match: lookalikes.escape(match[0]), text)

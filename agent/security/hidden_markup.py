@@ -54,7 +54,8 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 
 
 def code_blocks(text: str) -> list[tuple[int, int]]:
-    """(start, end) of what is between the fences of each block that is surely code."""
+    """(start, end) of the text between the fences of each block that is surely code; [] if `text` has no character with
+    which hidden markup begins."""
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):
         return []
     blocks = (code for code in sure_code(text) if code.is_block)

@@ -73,7 +73,7 @@ class Inert:
         self.own, self.found = own, found
 
     def plain(self, text: str) -> str:
-        """Make a text inert that is not Markdown: a title or a commit message."""
+        """Make a text that is not Markdown inert: a title or a commit message."""
         return self._stilled(self._unskipped(text), is_markdown=False)
 
     def markdown(self, text: str) -> str:

@@ -42,10 +42,12 @@ _RELATIVE = re.compile(r"(?!//)[\w./%-]+\Z")
 
 
 def defang_links(text: str, own: Collection[str], found: Counter[str], *, is_markdown: bool = True) -> str:
-    """`text`, which is not code, with pictures and queries of foreign hosts disarmed.
+    """`text`, which is not code, with pictures of foreign hosts disarmed, and with queries and user names of links to
+    foreign hosts removed.
 
     Pictures and links of the hosts in `own` are not changed (`example.org`, `[::1]:8080`, in lower case). `found` gets
-    the number of changes by rule: PU-01 for pictures and tags that load a URL, PU-02 for links."""
+    the number of changes by rule: PU-01 for pictures and tags that load a URL, PU-02 for links, PU-05 for HTML
+    comments."""
 
     def picture(match: re.Match[str]) -> str:
         address = match["address"]

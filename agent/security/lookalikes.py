@@ -44,7 +44,7 @@ def mark_lookalikes(text: str) -> tuple[str, int]:
     r"""(`text` with deceptive letters escaped as `\u0430`, the number of words with such letters).
 
     A word is deceptive if it mixes Latin with look-alike letters, if it consists of look-alike letters in a line that
-    is not in their script, or if programs normalise it to a Latin word.
+    is not in their script, or beside a dot or bracket as in code, or if programs normalise it to a Latin word.
     """
     if text.isascii():
         return text, 0
