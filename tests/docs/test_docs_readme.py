@@ -20,7 +20,7 @@ TOP = ("README.md", "ARCHITECTURE.md", "AGENTS.md")
 OF_TESTS = ("README.md", "crash/README.md", "specs/README.md")
 MEASURED = {"docs/bench.md"}
 """Made by `scripts/bench` from a measurement on the machine of a release."""
-MADE = {Path(name).name for name in write_docs.PAGES} | {"bench.md"}
+MADE = {Path(name).name for name in write_docs.PAGES}
 
 
 def text(name):
