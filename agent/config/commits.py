@@ -33,8 +33,8 @@ def _branch(value: Any) -> Any:
 
 
 def _prefix(value: str) -> str:
-    """Check the prefix of branch names by the rules of `git check-ref-format`, and that it excludes branch names such
-    as `main` by its end."""
+    """Check the prefix of branch names by the rules of `git check-ref-format`, and that it ends in `/`, `-`, `_` or
+    `.`, so that a name such as `main` does not begin with it."""
     whole = f"{value}1-0badcafe"
     if _BAD.search(whole) or value[0] in "/-." or value[-1] not in "/-_." or len(value) > 100:
         raise ValueError

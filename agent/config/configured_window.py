@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SMALLEST = 4096
 """The window, in tokens, that is assumed when nothing is known (docs/design/compression.md, 5)."""
 UNKNOWN = f"the default, {SMALLEST}"
-"""The text about the origin of a window that neither the configuration nor the server gives."""
+"""The origin that is shown for the window SMALLEST."""
 
 OWN_MACHINES = ("ollama", "lmstudio", "replay")
 """Providers for which the window is the one that their server has loaded, not the one that the vendor of the model
@@ -72,10 +72,10 @@ def configured_window(settings: HasModels, provider: str | None = None, model: s
     """(tokens, the origin of this number) of the configured window of a model; provider and model default to the
     configured ones.
 
-    The first of these sources of a window that has a value counts: the model's variable, the variables of its family,
-    `context_length` (which applies to the model configured beside it), the known window of the model,
-    DEFAULT_MAX_TOKENS, 4096; MLC_MAX_CONTEXT_TOKENS is an upper bound. Raises ConfigError for an environment variable
-    that is not a whole number above 0.
+    The first of these sources of a window that has a value counts: the model's variable, the variables of the model's
+    vendor and of the provider, `context_length` (which applies to the model configured beside it), the known window of
+    the model, DEFAULT_MAX_TOKENS, 4096; MLC_MAX_CONTEXT_TOKENS is an upper bound. Raises ConfigError for an environment
+    variable that is not a whole number above 0.
     """
     provider = provider or settings.llm.provider
     tokens, source = _uncapped(settings, provider, model or settings.llm.provider_section(provider).model)

@@ -9,7 +9,7 @@ from agent.config.host_allowlist import is_loopback
 
 def encrypted_or_here(value: str | None, login: str) -> str | None:
     """Returns the address (or None) unchanged; raises ValueError for http to another machine, and for a user or a
-    password in the address; `login` is the advice in the message of the second error."""
+    password in the address; `login` is the advice in the message about a user or a password."""
     if value is None:
         return value
     parts = urlsplit(value)

@@ -86,7 +86,8 @@ def layer(environ: Mapping[str, str], merged: Merged) -> Layer:
     """The configuration keys that the environment sets, as a layer above `merged`. An empty environment variable counts
     as unset.
 
-    Raises ConfigError for a variable `AGENT__…` that does not match a configuration key.
+    Raises ConfigError for a variable `AGENT__…` that does not match a configuration key, and for a value that is not
+    the JSON that its key needs.
     """
     made = Layer("environment")
     for path, names in key_tree.VARIABLES.items():

@@ -191,7 +191,8 @@ class GitLab(Labels, SearchHost):
 
 
 class Forgejo(Labels, Host):
-    """The configuration of a Forgejo or Gitea host; its lists separate labels by commas."""
+    """The configuration of a Forgejo or Gitea host; no label has a comma there, since such hosts separate labels by
+    commas."""
 
     not_in_label: ClassVar[str] = ","
     owner: Text | None = Field(default=None, description="Only repositories of this user or organisation.")

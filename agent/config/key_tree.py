@@ -78,7 +78,8 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Whether the value of a key is a list of values."""
+    """Whether the value of a key is a list that counts as one value: a list of plain values, or one as in
+    `is_inline`."""
     return get_origin(field.annotation) is tuple and not is_many(field)
 
 
@@ -104,10 +105,10 @@ def leaves(model: type[Section], path: Path = ()) -> Iterator[tuple[Path, FieldI
 
 
 def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | None, int]:
-    """Follow the path of a key; returns (last section, the field if the path ends at or below one, number of steps
-    taken).
+    """Follow the path of a key as far as its steps are known; returns (last section, the field of the last step or None
+    if the next step is unknown, number of steps taken).
 
-    A number that follows a list of sections in the path is one of the steps.
+    A number after a list of sections counts as a step, and so does a name after a mapping of sections.
     """
     steps = 0
     field: FieldInfo | None = None

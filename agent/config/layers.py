@@ -87,7 +87,8 @@ class Merged:
         return found if isinstance(found, dict) else {}
 
     def place(self, path: Path) -> str:
-        """The place in the configuration that sets the key, or the nearest mapping around the key."""
+        """The place in the configuration that sets the key, or the nearest mapping around the key, or a key below it;
+        "configuration" if none of them is known."""
         below = (place for known, place in self.places.items() if known[: len(path)] == path)
         return _nearest(path, self.places, "") or next(below, "configuration")
 
@@ -116,7 +117,8 @@ def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | 
 
 
 def _one_address(provider: str, section: Any, label: str) -> Any:
-    """Rename the key `endpoint` to `base_url`, for every provider."""
+    """A copy of a provider's section with the key `endpoint` renamed to `base_url`. Raises ConfigError when the section
+    has both keys and they differ."""
     if not isinstance(section, dict) or "endpoint" not in section:
         return _copy(section)
     rest = {key: value for key, value in section.items() if key != "endpoint"}

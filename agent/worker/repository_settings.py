@@ -60,14 +60,14 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
     state = gitdir.read_state(run.context.context_dir / "git")
 
     def is_branch(name: str) -> bool:
-        # a task that has begun from a branch keeps it, also after somebody has removed that branch
+        # a task that has begun keeps its base branch, also after somebody has removed that branch
         return (state is not None and state.base == name) or mirror.commit_of(name) is not None
 
     try:
         data = read_blob(mirror.path, commit)
         keys = RepositoryKeys() if data is None else parse_file(data, allow, is_branch)
     except ConfigError as error:
-        said = "; ".join(str(error).splitlines())  # one line for each fault of the file
+        said = "; ".join(str(error).splitlines())  # the text of the error has one line for each fault of the file
         known = _stored(run.settings.base_dir / "completed" / str(run.context.row.get("parent_uuid")))
         _store(run.context.context_dir, commit, said)
         told = known.get("problem") == said  # the earlier task of the issue has reported the same faults
@@ -78,7 +78,8 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
 
 
 def _commit(folder: Path, mirror: Mirror) -> str | None:
-    """The commit of the default branch when the task began, None for an empty repository."""
+    """The commit of the default branch when the task began, or the newest one if that commit is gone from the mirror;
+    None for an empty repository."""
     known = str(_stored(folder).get("commit") or "")
     if known and git("cat-file", "-e", f"{known}^{{commit}}", git_dir=mirror.path, check=False).returncode == 0:
         return known

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from agent.worker.task_run import TaskRun
 
 TRIES = "tries"
-"""Name of the receipt in which tries are counted; attempts that ended by a drain, an answer or a pause do not count."""
+"""Name of the receipt that counts the tries since the newest answer of the model; an attempt that ended by a drain or a
+pause is no try."""
 
 SILENT = (ModelUnreachable.code, ModelStalled.code)
 """Error codes for a model's server that did not answer, and that may answer again at any time."""
@@ -49,7 +50,7 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
         begun=context.get_message_store().last_seq > 0,
         tries=_tries(context),
         waits=None if kept is None else clock.now() - kept.since,
-        # each attempt has a new folder, so `tries` is too low
+        # an attempt in a new folder does not know the tries of earlier attempts, so `tries` is too low
         lost=context.attempt >= ATTEMPTS and not context.resumed,
     )
 
@@ -73,7 +74,8 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
     """Sentences for people that the model must repeat the work of an earlier attempt, because that work is not on this
-    host. The result is empty if no earlier attempt did any work, or if the work is on this host."""
+    host. The result is empty if no earlier attempt did any work, or if that work is on this host and the task has never
+    begun again."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:
@@ -120,8 +122,8 @@ def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> St
 
 
 def try_now(ledger: Ledger) -> None:
-    """Let every row be tried now that waits for publication, for a notice on the issue, or for the server of its
-    model."""
+    """Let every queued row that waits for publication, for a notice on the issue, or for the server of its model be
+    tried now."""
     items = ItemLoop.logging("try_now")
     for row in ledger.list("queued"):
         with items.handling(row.uuid):

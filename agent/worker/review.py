@@ -45,7 +45,7 @@ def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Repor
     """The report of the delivery, completed with the reviewers' decision about its commit; `sandbox` is the kind of the
     sandbox in which the verify command ran.
 
-    Raises Interrupted for a stop, DiskError, or Fenced.
+    Raises Interrupted if the task is stopped; also raises DiskError and Fenced.
     """
     store = run.context.store(DeliberationStore)
     earlier = conditions_so_far(run.context.get_message_store())

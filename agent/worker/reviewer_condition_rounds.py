@@ -1,9 +1,9 @@
 """Sends the conditions of the reviewers to the model, up to `consensus.max_rounds` times.
 
-The message has the kind `condition`, and every later compaction keeps it unchanged. The number of messages of the kind
-`condition` is the number of rounds: if a process dies before it appends such a message, the next process delivers the
-work again and then sends the message. If the model finishes without a further change after it got the conditions, the
-same conditions are not sent again.
+The message with the conditions has the kind `condition`, and every later compaction keeps the message unchanged. The
+number of messages of the kind `condition` is the number of rounds: if a process dies before it appends such a message,
+the next process delivers the work again and then sends the message. If the model finishes without a further change
+after it got the conditions, the same conditions are not sent again.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
 def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
     """Replace the state in the task's folder by the newest state in the replica, if that is newer.
 
-    Raises ReplicaAway if the storage cannot be reached or refuses a request; the caller tries again later.  Raises
-    DiskError or Fenced.
+    Raises ReplicaAway if the storage cannot be reached or refuses a request and the task has waited less than
+    PATIENCE_SECONDS; the caller tries again later.  Also raises DiskError and Fenced.
     """
     address = wiring.settings.context_storage.replica
     if address is None or not wiring.settings.context_storage.enabled:
@@ -126,7 +126,8 @@ def _is_newer(manifest: Manifest, folder: Path) -> bool:
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    if generation in ("", manifest.generation):  # the folder and the replica have the same history
+    # the manifest is of the folder's own generation, or the folder has none
+    if generation in ("", manifest.generation):
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt
 
@@ -143,8 +144,9 @@ def _messages_last(path: Path) -> tuple[bool, str]:
 
 
 def _replace(base_dir: Path, folder: Path, claim: Claim) -> str:
-    """Move the old files of the task's folder away and the fetched files into their place; returns the folder with the
-    old files, "" if there were none."""
+    """Move the old files of the task's folder to the quarantine folder and the fetched files into their place; returns
+    the folder with the old files. If the task's folder has no message, its old files are removed, and "" is
+    returned."""
     (folder / STATE).unlink(missing_ok=True)  # ours
     old = [path for path in sorted(folder.iterdir(), key=_messages_last) if path.name not in STAYS]
     aside = ""

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from agent.worker.task_run import TaskRun
 
 REMOVED = "branch-removed"
-"""Name of the receipt that is there if somebody removed the branch that the task had pushed."""
+"""Name of the receipt that records that somebody removed the branch that the task had pushed."""
 PATCH = "changes.patch"
 PATCH_LIMIT = 50_000
-"""The maximum size in bytes of a patch that a comment shows; a longer patch is only in the task's folder."""
+"""The maximum size in bytes of a patch that a comment shows (at most half the forge's limit for a comment); a longer
+patch is only in the task's folder."""
 
 
 class TaskCommits:
@@ -61,7 +62,7 @@ class TaskCommits:
     def describe(self) -> Report:
         """A report about the commits of the task, which must have at least one commit.
 
-        The diff of the task is read only once for each newest commit, since it can be large."""
+        The diff of the task is read again only after a new commit, since it can be large."""
         span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
         if self._described is None or self._described[0] != span:
             self._described = span, self._describe()
@@ -103,7 +104,7 @@ class TaskCommits:
 
     def catch_up(self, report: Report) -> Report:
         """Rebase the task's commits onto the commits that others pushed meanwhile to the task's branch and to its base
-        branch, as far as possible."""
+        branch; the report names the conflicts that prevent this."""
         try:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:

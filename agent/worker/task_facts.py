@@ -1,9 +1,10 @@
 """Records facts about a task that long-term memory needs after the end of the task, as receipts in effects.jsonl.
 
 The receipt ORIGIN is written with the briefing: the actor (the owner of the memories), the path of the repository's
-mirror, and whether the author of the issue may request work.  The receipt DELIVERY is written after the delivery; it
-has the commit, the files and the result of the check.  The work tree, the result of the check and the text of the issue
-may be gone or changed when memories are extracted from the task (`extraction/task_record.py`).
+mirror, the base, and facts about the issue, such as whether its author may request work.  The receipt DELIVERY is
+written after the delivery; it has the commit, the files and the result of the check.  The work tree, the result of the
+check and the text of the issue may be gone or changed when memories are extracted from the task
+(`extraction/task_record.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ ORIGIN, DELIVERY = "origin", "delivery"
 
 MOST_FILES = 500
 MOST_BLOBS = 50
-"""The hashes of delivered files are recorded only up to this number of files, since a larger change tells little about
-one of them."""
+"""The hashes of the delivered files are recorded only if there are at most this many files, since a larger change tells
+little about one file."""
 
 
 def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
@@ -56,8 +57,8 @@ def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
 
 
 def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_ask: bool) -> None:
-    """Record, once, the actor (the owner of the memories), the mirror, and whether the author of the issue may request
-    work (`may_ask`)."""
+    """Write the receipt ORIGIN, unless the task has it already; `may_ask`: whether the author of the issue may request
+    work."""
     if run.effects.receipt(ORIGIN) is not None:
         return
     from agent.wiring.memory import actor_of_task  # `wiring.memory` is not imported while memory is off

@@ -117,7 +117,7 @@ class TaskRun:
 
     @cached_property
     def acknowledgements(self) -> Acknowledgements:
-        """The reactions of this run to comments of people."""
+        """The object that adds the program's reactions (emoji) to comments of people."""
         return Acknowledgements(self.forge, self.events)
 
     @cached_property
@@ -137,8 +137,9 @@ class TaskRun:
         return list(dict.fromkeys([*urls, *filter(None, [self.context.column("url")])]))
 
     def check_held(self) -> None:
-        """Raise Fenced if another attempt owns the task; called before each outside effect. After this attempt has
-        paused the row (`resting`), Fenced is raised if the row is not paused any more."""
+        """Raise Fenced if another attempt owns the task, and the error with which the current step was interrupted, if
+        any; called before each outside effect. After this attempt has paused the row (`resting`), Fenced is raised if
+        the row is not paused any more."""
         if self.resting:
             self.context.check_held(Status.PAUSED)
             return
@@ -238,8 +239,8 @@ class TaskRun:
         return self.wiring.ledger.requested(self.uuid)
 
     def _wanted(self) -> str | None:
-        """The request from the forge while the task runs: a command in a comment, or a removed label; None if there is
-        none."""
+        """The request from the forge while the task runs: a command in a comment, or "stop" for a label that a person
+        moved or an issue that is closed, unless a merge closed it; None if there is none."""
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)

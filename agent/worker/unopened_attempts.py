@@ -52,5 +52,5 @@ def seconds(tries: int) -> float:
 
 
 def is_enough(tries: int, error: BaseException) -> bool:
-    """Whether the task ends as failed after `tries` attempts, the last one by `error`."""
+    """Whether the task ends as failed after `tries` attempts, the last of which ended with `error`."""
     return tries >= ATTEMPTS and not isinstance(error, OF_HOST)

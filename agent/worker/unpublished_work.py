@@ -93,8 +93,8 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
     to the model.
 
     Returns False if there is no work on this host, if the worker that died was already publishing the work, or if the
-    folder is locked or cannot be written. `leave_to_publish` may be called only if no worker holds the row; the caller
-    queues the row afterwards.
+    folder is locked or cannot be written. Raises LedgerError. `leave_to_publish` may be called only if no worker holds
+    the row; the caller queues the row afterwards.
     """
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not has_work(folder) or is_pending_in(folder):
@@ -111,7 +111,7 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            # Without this, a second call would conclude that the dead attempt was already publishing.
+            # Without this empty receipt, a second call would conclude that the dead attempt was already publishing.
             effects.done(MARK, {})
             raise
     except DiskError:

@@ -57,7 +57,8 @@ def open_work_tree(
     """Fetch into the mirror, choose branch and start commit, and open the work tree at that commit.
 
     The content of a work tree that exists already is not changed. Notices for people about the start are the first
-    entries of `run.reports`. Raises IssueUnreadable if the branch of a fork has changed since it was checked.
+    entries of `run.reports`. Raises IssueUnreadable if a pull request's branch in a forked repository has changed since
+    it was checked.
     """
     folder = run.context.context_dir
     point = read_fork_point(folder)
@@ -83,8 +84,9 @@ def _fetch_and_plan(
 ) -> tuple[BranchPlan, RepositorySettings, str]:
     """Fetch into the mirror, and choose the branches of the task.
 
-    Returns the plan, the file of the repository that applies, and a sentence about newer commits of a fork ("" if there
-    are none). The file of the repository may set the base, so the plan is made again after the fetch.
+    Returns the plan, the settings from `.makimono.yaml`, and a sentence about newer commits of a pull request from a
+    forked repository ("" if there are none). `.makimono.yaml` may set the base, so the plan is made again after the
+    fetch.
     """
     prefix = run.settings.branch.prefix
     name = run.publish_filter.branch(private_tracker.branch_name(run.settings, run.key.instance))
@@ -147,10 +149,11 @@ def _about_head(run: TaskRun, plan: BranchPlan, mirror: Mirror) -> str:
 
 
 def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mirror, *, begun: bool) -> str:
-    """Check that the fetched commit of a fork is the one that `issue_checks.py` checked before the fetch.
+    """Check that the fetched commit of a pull request from a forked repository is the one that `issue_checks.py`
+    checked before the fetch.
 
-    A task that has begun already stays at its own commit; the result is a sentence about newer commits of the fork, ""
-    if there are none.  Raises IssueUnreadable if the branch changed during the fetch.
+    A task that has begun already stays at its own commit; the result is a sentence about newer commits of the pull
+    request, "" if there are none.  Raises IssueUnreadable if the branch changed during the fetch.
     """
     present = mirror.commit_at(plan.refs[0]) if plan.refs else None
     if pull is None or not pull.fork or present is None or plan.start_at in (present, *plan.refs):

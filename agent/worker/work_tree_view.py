@@ -45,7 +45,7 @@ class WorkTreeView:
         return [replace(one, path=shown(one.path), source=shown(one.source)) for one in self._changes()]
 
     def text(self, path: str) -> str | None:
-        """The text of a file, None if the model may not see it."""
+        """The text of a file, None if the tools cannot read it or the model may not see it."""
         if any(map(_SECRET.fullmatch, path.split("/"))):
             return None
         text = self._tools.current_text(path, LARGEST)
