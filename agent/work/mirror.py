@@ -20,10 +20,11 @@ from agent.errors import BaseMissing, RemoteAway, WorkError
 from agent.gitcmd import git
 from agent.sandbox import sandbox_user
 from agent.work import refs, untrusted_tree
-from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from agent.work.remote import Listing, Remote
 
 FOLDER = "repos"
 """The name of the folder below base_dir that has all mirrors."""
@@ -65,14 +66,9 @@ class Mirror:
         host: str,
         owner: str,
         repo: str,
-        url: str,
-        *,
-        credentials: Callable[[], Login | None] | None = None,
-        renew: Callable[[], object] | None = None,
-        ca_file: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        remote: Remote,
     ) -> None:
-        self.remote = Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
+        self.remote = remote
         parts = [_name(host), *(_name(part) for part in owner.split("/") if part)]
         self.base_dir = Path(base_dir).absolute()
         self.path = self.base_dir.joinpath(FOLDER, *parts, f"{_name(repo, last=True)}.git")

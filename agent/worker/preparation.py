@@ -13,6 +13,7 @@ from agent.config.environment import network_environment
 from agent.forge.git_credentials import login_of
 from agent.sandbox import make_sandbox, sandbox_user
 from agent.work.mirror import Mirror
+from agent.work.remote import Remote
 from agent.worker.claimed_issue import read_and_claim
 from agent.worker.command_runner import CommandRunner
 from agent.worker.task_publisher import open_publisher
@@ -49,8 +50,8 @@ def prepare(run: TaskRun) -> Prepared:
     run.isolation = {"sandbox": sandbox.kind, "sandbox_reason": sandbox.reason}
     # git processes get the task's mark, so that a push that an earlier attempt left running is found and ended
     network = {**network_environment(), proc.MARK: run.uuid}
-    where = (repository.host, repository.owner, repository.repo, repository.url)
-    mirror = Mirror(settings.base_dir, *where, env=network, **login_of(forge, run.key, repository))
+    remote = Remote(repository.url, env=network, **login_of(forge, run.key, repository))
+    mirror = Mirror(settings.base_dir, repository.host, repository.owner, repository.repo, remote)
     tree = open_work_tree(run, claimed.issue, repository, claimed.parent, mirror, sandbox)
     publisher = open_publisher(run, tree.workspace)
     publisher.take_up()

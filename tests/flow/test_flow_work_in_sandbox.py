@@ -13,6 +13,7 @@ from agent import durable_files
 from agent.sandbox import Mounts, make_sandbox, sandbox_user
 from agent.work import Mirror, Workspace, prepare
 from agent.work.checkout import checked_out
+from agent.work.remote import Remote
 
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -54,7 +55,7 @@ def place(tmp_path):
     sandbox = make_sandbox(SETTINGS, uuid="0000-flow", base_dir=base_dir)
     if sandbox.kind != "bubblewrap":
         pytest.skip(f"no sandbox here: {sandbox.reason}")
-    mirror = Mirror(base_dir, "local", "local", "repo", str(source))
+    mirror = Mirror(base_dir, "local", "local", "repo", Remote(str(source)))
     mirror.fetch()
     context_dir = base_dir / "running" / "0000-flow"
     context_dir.mkdir(parents=True)

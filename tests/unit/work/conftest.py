@@ -5,6 +5,7 @@ import pytest
 from work_repos import Backend, Source, sh
 
 from agent.work import Mirror, Workspace
+from agent.work.remote import Remote
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def source(tmp_path):
 @pytest.fixture
 def make_mirror(tmp_path):
     def make(url, name="repo", **options):
-        mirror = Mirror(tmp_path / "contexts", "local", "local", name, str(url), **options)
+        mirror = Mirror(tmp_path / "contexts", "local", "local", name, Remote(str(url), **options))
         mirror.fetch()
         return mirror
 

@@ -14,6 +14,7 @@ from work_repos import Source, commit
 
 from agent import filetree, treecopy
 from agent.work import Mirror, Workspace
+from agent.work.remote import Remote
 from agent.work.setup import prepare
 
 ROOT = os.geteuid() == 0
@@ -63,7 +64,7 @@ def made(folder):
     (host / "sub" / "deep").mkdir(parents=True)
     for name in ("keep.txt", "sub/deep/keep.txt"):
         (host / name).write_text("the host's")
-    mirror = Mirror(folder / "contexts", "local", "local", "repo", str(source.path))
+    mirror = Mirror(folder / "contexts", "local", "local", "repo", Remote(str(source.path)))
     mirror.fetch()
 
     def open_one(uuid):

@@ -28,14 +28,14 @@ def test_branches_tags_and_the_default_branch_come_over(source, make_mirror):
 
 
 def test_the_mirror_lies_where_the_design_says(source, tmp_path):
-    mirror = Mirror(tmp_path / "contexts", "gitlab.example.com:8443", "group/sub", "repo", str(source.path))
+    mirror = Mirror(tmp_path / "contexts", "gitlab.example.com:8443", "group/sub", "repo", Remote(str(source.path)))
     mirror.fetch()
     assert mirror.path == tmp_path / "contexts/repos/gitlab.example.com%3A8443/group/sub/repo.git"
 
 
 @pytest.mark.parametrize("owner", ["..", "a/../b", ".git", "a/.hidden", "a.git"])
 def test_no_name_leads_out_of_the_folder_or_into_another_mirror(owner, source, tmp_path):
-    mirror = Mirror(tmp_path / "contexts", "host", owner, "..", str(source.path))
+    mirror = Mirror(tmp_path / "contexts", "host", owner, "..", Remote(str(source.path)))
     parts = mirror.path.relative_to(tmp_path / "contexts" / "repos").parts
     assert not [part for part in parts if part.startswith(".")]
     assert not [part for part in parts[:-1] if part.endswith(".git")]
@@ -152,12 +152,12 @@ def test_a_folder_inside_a_repository_names_the_repository(source, make_mirror):
 @pytest.mark.parametrize("url", ["--upload-pack=touch /tmp/x", "ext::sh -c true", "http://-x", "", "https://"])
 def test_what_is_no_address_is_refused(url, tmp_path):
     with pytest.raises((RepositoryMissing, GitError)):
-        Mirror(tmp_path, "h", "o", "r", url).fetch()
+        Mirror(tmp_path, "h", "o", "r", Remote(url)).fetch()
 
 
 def test_a_server_that_does_not_answer_is_a_git_error(tmp_path):
     with pytest.raises(GitError, match=r"Failed to connect|Connection refused|Couldn't connect"):
-        Mirror(tmp_path, "h", "o", "r", "http://127.0.0.1:1/x.git").fetch()
+        Mirror(tmp_path, "h", "o", "r", Remote("http://127.0.0.1:1/x.git")).fetch()
 
 
 def test_two_fetches_at_once_wait_for_each_other(source, make_mirror):
@@ -263,8 +263,9 @@ def test_the_lock_is_held_until_the_git_of_a_killed_process_has_ended(served, tm
     server, url, _ = served
     server.stalls = [False, False, True]  # the list of branches comes, the fetch hangs
     script = (
-        "import sys; from pathlib import Path; from agent.work import Mirror;"
-        "Mirror(Path(sys.argv[1]), 'h', 'o', 'r', sys.argv[2], credentials=lambda: ('u', 'good-password')).fetch()"
+        "import sys; from pathlib import Path; from agent.work import Mirror; from agent.work.remote import Remote;"
+        "remote = Remote(sys.argv[2], credentials=lambda: ('u', 'good-password'));"
+        "Mirror(Path(sys.argv[1]), 'h', 'o', 'r', remote).fetch()"
     )
     worker = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "c"), url])
     assert server.stalled.wait(30)
@@ -275,6 +276,6 @@ def test_the_lock_is_held_until_the_git_of_a_killed_process_has_ended(served, tm
     server.go_on.set()
     with durable_files.locked(lock):
         pass
-    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", Remote(url, credentials=lambda: ("u", "good-password")))
     mirror.fetch()
     assert mirror.default_branch() == "main"

@@ -96,7 +96,7 @@ def test_of_two_servers_one_of_which_answers_pages_nothing_empty_is_read(served,
 @pytest.mark.parametrize("where", [{}, {"verb": "POST"}])
 def test_a_page_at_the_fetch_removes_no_branch_of_the_mirror(served, page, tmp_path, where):
     server, url, bare = served
-    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=login)
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=login))
     mirror.fetch()
     before = refs(mirror.path)
     person = Source(tmp_path / "person")
@@ -123,7 +123,7 @@ def test_a_page_at_the_fetch_removes_no_branch_of_the_mirror(served, page, tmp_p
 
 def test_a_removed_branch_makes_room_for_one_below_its_name(served, tmp_path):
     _, url, bare = served
-    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=login)
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=login))
     sh("git", "branch", "a", "main", cwd=bare)
     sh("git", "tag", "v1", "main", cwd=bare)
     mirror.fetch()
@@ -139,7 +139,7 @@ def test_a_removed_branch_makes_room_for_one_below_its_name(served, tmp_path):
 @pytest.mark.parametrize("where", [{}, {"verb": "POST"}, {"path": "git-receive-pack"}])
 def test_a_page_at_a_push_is_no_refusal_and_the_push_is_made_later_once(served, page, make_workspace, tmp_path, where):
     server, url, bare = served
-    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=login)
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=login))
     mirror.fetch()
     workspace = make_workspace(None, mirror=mirror)
     made = change(workspace)

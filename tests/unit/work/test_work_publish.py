@@ -611,7 +611,7 @@ def test_over_http_a_token_is_read_at_each_call_and_kept_nowhere(served, make_wo
     _, url, bare = served
     calls = []
     mirror = Mirror(
-        tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: calls.append(1) or ("u", "good-password")
+        tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=lambda: calls.append(1) or ("u", "good-password"))
     )
     mirror.fetch()
     workspace = make_workspace(None, mirror=mirror)
@@ -628,7 +628,9 @@ def test_over_http_a_token_is_read_at_each_call_and_kept_nowhere(served, make_wo
 def test_an_expired_token_is_asked_for_once_more(served, tmp_path):
     _, url, _ = served
     tokens = iter(["expired", "good-password"])
-    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", next(tokens, "good-password")))
+    mirror = Mirror(
+        tmp_path / "c", "h", "o", "r", Remote(url, credentials=lambda: ("u", next(tokens, "good-password")))
+    )
     mirror.fetch()
     assert mirror.default_branch() == "main"
 
@@ -641,7 +643,7 @@ def test_a_token_that_can_be_made_anew_is_renewed_once_after_a_refusal(served, t
         renewed.append(tokens.pop())
         tokens.append("good-password")
 
-    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", tokens[0]), renew=renew)
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", Remote(url, credentials=lambda: ("u", tokens[0]), renew=renew))
     mirror.fetch()
     assert mirror.default_branch() == "main"
     assert renewed == ["expired"]
@@ -650,12 +652,12 @@ def test_a_token_that_can_be_made_anew_is_renewed_once_after_a_refusal(served, t
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/x.git", "https://nowhere.invalid/x.git"])
 def test_an_other_side_that_cannot_be_reached_is_away_not_refusing(address, tmp_path):
     with pytest.raises(RemoteAway, match="cannot be reached"):
-        Mirror(tmp_path / "c", "h", "o", "r", address).fetch()
+        Mirror(tmp_path / "c", "h", "o", "r", Remote(address)).fetch()
 
 
 def test_a_server_that_fails_is_away(served, make_workspace, tmp_path):
     server, url, _ = served
-    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=lambda: ("u", "good-password")))
     mirror.fetch()
     workspace = make_workspace(None, mirror=mirror)
     change(workspace)
@@ -666,7 +668,7 @@ def test_a_server_that_fails_is_away(served, make_workspace, tmp_path):
 
 def test_a_token_that_stays_refused_is_told_without_it(served, tmp_path):
     _, url, _ = served
-    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "wrong-password"))
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", Remote(url, credentials=lambda: ("u", "wrong-password")))
     with pytest.raises(WorkError, match="was refused; check the token") as caught:
         mirror.fetch()
     assert "wrong-password" not in str(caught.value)
@@ -675,7 +677,7 @@ def test_a_token_that_stays_refused_is_told_without_it(served, tmp_path):
 
 def test_a_token_without_the_right_to_push_keeps_the_commit(served, make_workspace, tmp_path):
     server, url, _ = served
-    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", Remote(url, credentials=lambda: ("u", "good-password")))
     mirror.fetch()
     workspace = make_workspace(None, mirror=mirror)
     made = change(workspace)
@@ -692,7 +694,11 @@ def test_a_repository_that_is_not_on_the_server_is_missing(served, tmp_path):
 
     _, url, _ = served
     mirror = Mirror(
-        tmp_path / "c", "h", "o", "r", url.replace("repo.git", "none.git"), credentials=lambda: ("u", "good-password")
+        tmp_path / "c",
+        "h",
+        "o",
+        "r",
+        Remote(url.replace("repo.git", "none.git"), credentials=lambda: ("u", "good-password")),
     )
     with pytest.raises(RepositoryMissing, match="or the token may not see it"):
         mirror.fetch()

@@ -10,6 +10,7 @@ from work_repos import sh
 from agent.gitcmd import git
 from agent.work import Mirror, Workspace, work_tree_snapshot
 from agent.work.commit import Index
+from agent.work.remote import Remote
 
 WHO = {"name": "makimono", "email": "makimono@localhost"}
 BRANCH = "makimono/7-11111111"
@@ -20,7 +21,7 @@ def hosts(tmp_path, source, make_workspace):
     """(workspace of the first host, `revive()` → (workspace of the second, Revived)) of one bare repository."""
     there = tmp_path / "there.git"
     sh("git", "clone", "-q", "--bare", str(source.path), str(there), cwd=tmp_path)
-    mirror = Mirror(tmp_path / "contexts", "local", "local", "repo", str(there))
+    mirror = Mirror(tmp_path / "contexts", "local", "local", "repo", Remote(str(there)))
     mirror.fetch()
     first = make_workspace(source, mirror=mirror)
     made = []
@@ -31,7 +32,7 @@ def hosts(tmp_path, source, make_workspace):
         folder.mkdir(parents=True)
         for name, data in (files | kept).items():
             (folder / name).write_bytes(data)
-        other = Mirror(folder.parents[1], "local", "local", "repo", str(there))
+        other = Mirror(folder.parents[1], "local", "local", "repo", Remote(str(there)))
         other.fetch()
         made.append(Workspace(folder, other, branch=BRANCH, base=None))
         return made[-1], work_tree_snapshot.restore(made[-1], WHO["email"])
@@ -242,7 +243,7 @@ def test_in_an_empty_repository_all_of_it_is_the_patch(tmp_path):
     sh("git", "init", "-q", "--bare", "-b", "main", str(there), cwd=tmp_path)
     made = []
     for name in ("one", "two"):
-        mirror = Mirror(tmp_path / name, "local", "local", "repo", str(there))
+        mirror = Mirror(tmp_path / name, "local", "local", "repo", Remote(str(there)))
         mirror.fetch()
         folder = tmp_path / name / "running" / "11111111-2222"
         folder.mkdir(parents=True)

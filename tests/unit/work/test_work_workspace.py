@@ -14,6 +14,7 @@ from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
 from agent.work import Mirror, Workspace
 from agent.work.gitdir import WorkspaceState, read_state
+from agent.work.remote import Remote
 
 ROOT = os.geteuid() == 0
 
@@ -53,7 +54,7 @@ def test_objects_are_borrowed_from_the_mirror(source, make_workspace):
 def test_a_moved_base_dir_is_found_again(source, make_workspace, tmp_path):
     workspace = make_workspace(source)
     (tmp_path / "contexts").rename(tmp_path / "moved")
-    mirror = Mirror(tmp_path / "moved", "local", "local", "repo", str(source.path))
+    mirror = Mirror(tmp_path / "moved", "local", "local", "repo", Remote(str(source.path)))
     again = Workspace(tmp_path / "moved/running/11111111-2222", mirror, branch="makimono/x", base=None)
     again.open()
     assert again.head() == workspace.base_commit
@@ -175,7 +176,8 @@ def test_opening_is_crash_safe_at_every_git_call(source, make_mirror, tmp_path):
 import sys
 from pathlib import Path
 from agent.work import Mirror, Workspace
-mirror = Mirror(Path(sys.argv[1]), "local", "local", "repo", sys.argv[2])
+from agent.work.remote import Remote
+mirror = Mirror(Path(sys.argv[1]), "local", "local", "repo", Remote(sys.argv[2]))
 for n in sys.stdin:
     pid = __import__("os").fork()
     if pid:
@@ -202,7 +204,7 @@ for n in sys.stdin:
     counts = "".join(f"{n}\n" for n in range(30))
     subprocess.run(argv, check=True, env=env, input=counts, text=True)
     assert int((tmp_path / "left.done").read_text()) == 29
-    mirror = Mirror(tmp_path / "contexts", "local", "local", "repo", str(source.path))
+    mirror = Mirror(tmp_path / "contexts", "local", "local", "repo", Remote(str(source.path)))
     workspace = Workspace(tmp_path / "contexts/running/u", mirror, branch="makimono/1-a", base=None)
     workspace.open()
     assert files_of(workspace) == ["README.md", "made", "src/app.py"]

@@ -14,6 +14,7 @@ from agent.security.sanitise import output
 from agent.tools import Toolbox
 from agent.window import make_window
 from agent.work import Mirror, Workspace
+from agent.work.remote import Remote
 from agent.worker.work_tree_view import LARGEST, WorkTreeView
 
 MARKER = "0123456789abcdef01234567"
@@ -39,7 +40,7 @@ class Worker:
                 "llm": {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 24_576}},
             }
         )
-        mirror = Mirror(base / "contexts", "local", "local", "repo", str(base / "source"))
+        mirror = Mirror(base / "contexts", "local", "local", "repo", Remote(str(base / "source")))
         mirror.fetch()
         self.workspace = Workspace(folder, mirror, branch="makimono/1", base=None)
         self.workspace.open()
