@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 QUOTED = 120
 """Characters of a comment that are quoted in an answer outside of its thread."""
 NO_COMMENT = ("ci-", "assigned-", "issue-text")
-"""How `started_by` begins for a task that no comment has started."""
+"""The beginnings of `started_by` in the rows of tasks that no comment has started."""
 _REFUSED = (ForgeRefused, ForgeAccessRefused, IssueUnreadable)
 
 

@@ -137,16 +137,16 @@ def claim(
 ) -> bool:
     """Claim the issue for the task `uuid`; returns True if the task has the issue now.
 
-    If the result of `claim` is True, the progress comment with the text of `words` is posted (unless all daemons use
-    the same lock), and `take` has returned True.  `take` must return False if the issue no longer waits for work.
-    `is_over` returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be
-    posted yet.  `is_ours` returns False if another process has gone on with the task meanwhile; then the claim belongs
-    to that process, and stays.  `has_comments` is False if the issue had no comments when it was listed; then its
-    comments are read after the claim is posted, and not before.
+    If the result of `claim` is True, the task has a progress comment (unless all daemons use the same lock), and `take`
+    has returned True. The function `words` is called for the text of a new progress comment. `take` must return False
+    if the issue no longer waits for work. `is_over` returns True for the uuid of a task that is in this ledger and has
+    ended, even if its end could not be posted yet. `is_ours` returns False if another process has gone on with the task
+    meanwhile; then the claim belongs to that process, and stays. `has_comments` is False if the issue had no comments
+    when it was listed; then its comments are read after the claim is posted, and not before.
 
-    If the result of `claim` is False, the claim of the task is not on the issue. A repeated call of `claim` does no
-    harm, even from another process. After a ForgeError it is unknown whether the task has the issue; the caller has to
-    call `claim` again.
+    If the result of `claim` is False, the claim of the task is not on the issue, unless `is_ours` has returned False. A
+    repeated call of `claim` does no harm, even from another process. After a ForgeError it is unknown whether the task
+    has the issue; the caller has to call `claim` again.
     """
     if forge.propagation_delay is None and started_by is None:
         return take()
@@ -196,8 +196,8 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """The worker calls `check` after it has read the issue and before it works on it: `check` raises TakenElsewhere if
-    the issue belongs to another daemon's task, and claims the issue if the worker's task has no claim yet.
+    """Raise TakenElsewhere if the issue belongs to another daemon's task, and claim the issue if the worker's task has
+    no claim yet. The worker calls `check` after it has read the issue, and before the first turn.
 
     With `posted` an earlier attempt of the task has posted the progress comment, and the task had the issue then.
     `issue` is the text of the issue, which the caller has just read.
@@ -266,7 +266,8 @@ def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> 
 
 
 def is_quiet(issue: IssueText, marks: Iterable[MarkedComment], quiet: timedelta) -> bool:
-    """Whether neither the issue nor a comment with a marker has changed for the time `quiet`."""
+    """Whether neither the issue nor a comment with a marker has changed for the time `quiet`; an unknown time of change
+    counts as a change."""
     since = clock.now() - quiet
     return not any(_is_after(when, since) for when in (issue.updated_at, *(one.updated_at for one in marks)))
 

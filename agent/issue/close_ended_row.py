@@ -26,8 +26,8 @@ def adopt_end(
 ) -> None:
     """Close an open row with the status with which its task has ended.
 
-    `row` is the row as the caller has read it.  Raises ClaimLost if another process has claimed or closed the row since
-    then, and LedgerError for every other failure of the ledger.
+    `row` is the row as the caller has read it. Raises ClaimLost if another process has claimed or closed the row since
+    then, and LedgerError or UsageError if the ledger refuses the change for another reason.
     """
     attempt = row.attempt
     try:

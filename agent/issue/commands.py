@@ -31,8 +31,8 @@ _WORD = re.compile(rf" {{0,3}}/({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
 
 
 def command_in(comment: Comment, names: Sequence[str]) -> Command | None:
-    """The command on the first line of a new comment, with or without a mention before it; None if the comment has no
-    command.
+    """The command on the first line of a new comment of a person, with or without a mention before it; None if the
+    comment has no command.
 
     An edited comment never counts as a command, since its first version was already processed.
     """
