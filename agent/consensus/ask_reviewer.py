@@ -76,8 +76,8 @@ class Question:
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
         """Send one request and read its answer. If the server refuses a request with a tool, the request is sent once
-        more without it, and the vote or critique is read from the text of the answer; so are all later ones of this
-        reviewer."""
+        more without it, and the vote or critique is read from the text of the answer. The later requests to this
+        reviewer have no tool either."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

@@ -141,8 +141,8 @@ def final_vote(
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
     Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.
 
-    A DENY without a finding gets the findings of the provisional vote if that was a DENY, else `criticised`: the
-    reviewer did not repeat its evidence, and a veto depends on it.
+    A DENY without a finding gets the findings of the provisional vote if that was a DENY with findings, else
+    `criticised`: the reviewer did not repeat its evidence, and a veto depends on it.
     """
     denial = provisional if provisional is not None and provisional.vote.vote is Vote.DENY else None
     if final.vote.vote is Vote.DENY and not final.vote.findings:

@@ -369,7 +369,7 @@ class Deliberation:
             self.events.emit(name, **fields)
 
     def _statement(self, name: str, said: Any) -> ReviewerStatement:
-        """A reviewer's vote or critique as a Statement, cleaned and masked like any other text from outside."""
+        """A reviewer's vote or critique as a ReviewerStatement, cleaned and masked like any other text from outside."""
         conditions = getattr(said, "conditions", ())
         objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
         vote = said.vote.value if isinstance(said, VotePayload) else "critique"

@@ -23,8 +23,8 @@ class DeliberationRecord:
 
     @classmethod
     def open(cls, store: DeliberationStore, subject: str) -> DeliberationRecord:
-        """Open the newest deliberation about `subject` (the hash of a commit or of a question); begins a new one if
-        none exists."""
+        """Open the newest deliberation about `subject` (the hash of a commit or of a question), or begin one if none
+        exists."""
         newest, found = 0, 0
         for line in store.records():
             newest = max(newest, int(line.get("deliberation") or 0))

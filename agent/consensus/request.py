@@ -53,7 +53,7 @@ class Templates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request to a reviewer that can be sent: `tokens` is the estimate for the whole request and its answer."""
+    """One request to a reviewer, ready to be sent: `tokens` is the estimate for the whole request and its answer."""
 
     system: str
     text: str

@@ -25,7 +25,7 @@ THREAD = "stream"
 """The name of the thread that calls the consumer."""
 WAITING = 64
 """If at least WAITING events are in the queue, a new token is joined with the last event if both are tokens of the same
-stream."""
+attempt of the same stream."""
 
 
 class StreamingEmitter:
@@ -65,7 +65,7 @@ class StreamingEmitter:
 
     def close(self, seconds: float | None = None) -> None:
         """Wait until the consumer has received every queued event, but at most `seconds`; None means without limit.
-        Events that are put after this call are ignored."""
+        Events that are queued after this call are ignored."""
         with self._ready:
             self._closed = True
             self._ready.notify()

@@ -41,8 +41,8 @@ class DeliberationSummaries:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def summarise(self, reviewer: Reviewer, text: str) -> str | None:
-        """The summary of a text, made by the model of `reviewer` in the calling thread; None if there is no usable
-        summary.
+        """The summary of a text, which the model of `reviewer` makes at the first call for this text; None if there is
+        no usable summary.
 
         Raises Interrupted for a stop or a limit of the task.
         """
