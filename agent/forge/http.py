@@ -256,8 +256,8 @@ def origin_of(url: str, what: str) -> tuple[str, str, int | None]:
     """(scheme, host, port) of an address that an answer contains; an address without a port has the default port of its
     scheme.
 
-    Raises AnswerOdd for an address that programs parse differently: an address with a login, white space, a backslash
-    or a port that is not a number.
+    Raises AnswerOdd for an address that programs parse differently (with a login, white space, a backslash or a port
+    that is not a number), and for a scheme that has no default port if the address has none.
     """
     parts = parts_of(url, what)
     try:

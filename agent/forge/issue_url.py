@@ -27,18 +27,18 @@ class IssueUrl(NamedTuple):
 
 
 def on_github(address: str, instance: str) -> IssueUrl | None:
-    """Parse a GitHub address `https://{instance}/owner/repo/issues/7` or `…/pull/7`. GitHub redirects an address with
-    `issues` to `pull` or back where that is right, so the form of an address does not show whether it belongs to an
-    issue or a pull request."""
+    """Parse a GitHub address `https://{instance}/owner/repo/issues/7` or `…/pull/7`; None for any other address. GitHub
+    redirects an address with `issues` to `pull` or back where that is right, so the form of an address does not show
+    whether it belongs to an issue or a pull request."""
     path = _below(address, instance)
     found = _GITHUB.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 
 def on_forgejo(address: str, instance: str) -> IssueUrl | None:
-    """Parse a Forgejo address `https://{instance}/owner/repo/issues/7` or `…/pulls/7`. Forgejo redirects an address
-    with `issues` to `pulls` or back where that is right, so the form of an address does not show whether it belongs to
-    an issue or a pull request."""
+    """Parse a Forgejo address `https://{instance}/owner/repo/issues/7` or `…/pulls/7`; None for any other address.
+    Forgejo redirects an address with `issues` to `pulls` or back where that is right, so the form of an address does
+    not show whether it belongs to an issue or a pull request."""
     path = _below(address, instance)
     found = _FORGEJO.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
@@ -48,7 +48,7 @@ def on_gitlab(address: str, instance: str) -> IssueUrl | None:
     """Parse a GitLab address `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
 
     GitLab's address of an issue without `/-`, used until 2019, is also accepted, and so is the newer address with
-    `work_items`.
+    `work_items`. Returns None for any other address.
     """
     path = _below(address, instance)
     found = _GITLAB.match(path)

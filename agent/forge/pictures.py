@@ -55,8 +55,8 @@ class PictureHost(ABC):
 def fetch(address: str, host: PictureHost) -> bytes:
     """Download the picture at `address`.
 
-    Raises PictureRefused when the address does not belong to the forge, or the picture is gone, refused or too large.
-    Raises ForgeUnreachable when the host does not answer.
+    Raises PictureRefused when the address does not belong to the forge, or the picture is gone, refused, too large, or
+    a web page. Raises ForgeUnreachable when the host does not answer.
     """
     with requests.Session() as session:
         session.trust_env = True

@@ -177,7 +177,8 @@ class RestClient(ABC):
         odd: Callable[[AnswerOdd], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Every item of a list of the forge; `pages` requests all pages up to the last one. Invalid items of the list
-        are left out and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd."""
+        are left out and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd, and so does a page with
+        invalid items only."""
         following: tuple[str, dict[str, Any]] | None = (path, self.page_size | dict(query or {}))
         seen: set[str] = set()
         what = f"{self.host}: GET {path}"

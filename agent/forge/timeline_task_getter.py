@@ -49,8 +49,8 @@ class TimelineTaskGetter(BaseTaskGetter):
         """The login of the account that asked for work; raises IssueUnreadable when no account with permission did."""
 
     def _of_item(self, key: TaskKey, item: dict[str, Any], present: frozenset[str]) -> Task | None:
-        """The task of an issue or pull request with the labels `present`; None when it does not wait for work, or when
-        the person who asked cannot be determined."""
+        """The task of an issue or pull request with the labels `present`; None when it does not wait for work, when
+        this poll cannot look up the person who asked, or when that person has no permission."""
         labels, places = self.forge.labels, self.forge.places
         effective = present - labels.without_effect(self.forge.section.start)
         labelled = labels.queued in self._labels() and labels.queued in effective
@@ -68,8 +68,9 @@ class TimelineTaskGetter(BaseTaskGetter):
     def _waiting(
         self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str], *, labelled: bool
     ) -> Task | None:
-        """The task of an issue or pull request that waits for work and has the labels `present`; None when the person
-        who asked cannot be determined.  `labelled`: a label asks for work, and not only an assignment."""
+        """The task of an issue or pull request that waits for work and has the labels `present`; None when this poll
+        cannot look up the person who asked, or that person has no permission. `labelled`: a label asks for work, and
+        not only an assignment."""
         state = (project.full_name, item["number"], item.get("updated_at"), labelled)
         facts = {name: item.get(name) for name in ("number", "user", "updated_at")} | {"is_left": self._left}
         asker = partial(self._asker, project, facts, state)
@@ -97,8 +98,9 @@ class TimelineTaskGetter(BaseTaskGetter):
         self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str]
     ) -> Task | None:
         """The task of an issue that was assigned to the bot again after the end of a task; None if the issue was not
-        assigned again, or if a person without permission assigned it. The events of an issue are read again for an
-        assignment only when the issue has changed."""
+        assigned again, if a person without permission assigned it, if a person assigned it to themselves, or if this
+        poll may look up no further issue. The events of an issue are read again for an assignment only when the issue
+        has changed."""
         state = (project.full_name, item["number"], item.get("updated_at"), "again")
         if state in self.forge.askers:
             found = self.forge.askers[state]

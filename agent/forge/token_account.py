@@ -41,5 +41,6 @@ def account_in_words(forge: _Forge, name: str) -> str:
 
 
 def agents_accounts(forge: _Forge, name: str) -> tuple[str, ...]:
-    """(`name`,) if the token's account `name` counts as the agent's own and not as a person's; else ()."""
+    """(`name`,) if the token's account `name` counts as the agent's own and not as a person's, and is not in
+    `allowed_users`; else ()."""
     return () if forge.places.is_person() or name.casefold() in forge.places.allowed else (name,)
