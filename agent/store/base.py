@@ -21,7 +21,8 @@ class Database(Protocol):
     a time.
 
     The methods of a connection raise only errors of this program: LedgerError when the database fails or is busy too
-    long, DiskError when a disk fails, HostError when this kind or version of database cannot be used.
+    long, DiskError when a disk fails, HostError when this kind or version of database cannot be used, or when its file
+    is damaged.
     """
 
     where: str

@@ -107,8 +107,8 @@ class LedgerKind:
         return tuple(named) if named is not None else (str(self.entry.__module__),)
 
     def exists(self) -> bool:
-        """Whether the ledger exists; a command that only reads calls this first, so that it does not create the
-        ledger."""
+        """Whether the ledger exists (True if its class has no method `exists`); a command that only reads calls
+        `exists` first, so that it does not create the ledger."""
         asked = getattr(self.entry, "exists", None)
         return asked is None or bool(asked(self.base_dir, self.address))
 
@@ -129,7 +129,7 @@ class LedgerKind:
 
     def open_for_reading(self) -> Database:
         """Open the database of the ledger for reading. If the class of the ledger has a method `look`, nothing is
-        created and the schema is not migrated; otherwise its `open` does both."""
+        created and the schema is not migrated; otherwise the ledger is opened by `open`, which may do both."""
         look = getattr(self.entry, "look", None)
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db
         return found

@@ -2,7 +2,7 @@
 
 A file of a replica is written under a temporary name, synced, and renamed: so a reader on another host sees the whole
 file or none. Files and folders get the permissions of the storage's topmost folder, so the owner of that folder decides
-who can read and write the replicas; if it is missing, it is created with mode 0700.
+who can read and write the replicas; if the topmost folder is missing, it is created with mode 0700.
 """
 
 from __future__ import annotations

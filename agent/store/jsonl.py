@@ -71,8 +71,8 @@ def parse(line: bytes, id_key: str) -> Json | str:
 def records(
     path: Path, start: int = 0, *, id_key: str = "seq", damage: DamagedLines | None = None, end: int | None = None
 ) -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every valid line of a file that begins from byte `start` (the first byte of a line) up to
-    before byte `end`, one line in memory at a time.
+    """`(offset, record)` of every valid line that begins at or after byte `start` (the first byte of a line) and before
+    byte `end`; one line is in memory at a time.
 
     A missing file reads as empty; a last line without its newline is an unfinished write and is left out.
     """
@@ -235,8 +235,8 @@ class JsonlFile:
     def count(self) -> int:
         """The number of records in the file.
 
-        The numbers of records have no gaps, so the number of records is the number of the last record, and the file
-        need not be read.
+        The numbers of records have no gaps (unless another program has removed records), so the number of records is
+        the number of the last record, and the file need not be read.
         """
         return self.last_id
 

@@ -1,5 +1,5 @@
-"""Stores facts that earlier runs have learnt about a server and a model in the database of the tasks, for later
-processes.
+"""Stores the facts that runs have learnt about a server and a model; later processes read them from the database of the
+tasks.
 
 Examples of facts are a refused parameter, the required form of ids, turns that must alternate, the maximum length of an
 answer; the model client provides the facts (`ChatClient.facts`). Stored facts older than LASTS are ignored and learnt

@@ -99,8 +99,8 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
     for number, _, path in missing:
         with database.transaction():
             _make_versions(database, versions)
-            # The check is made again, since another process may have applied the migration meanwhile; inside the
-            # transaction the check is reliable.
+            # Another process may have applied the migration meanwhile, so its row is searched for again; inside the
+            # transaction the answer is reliable.
             if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
@@ -118,7 +118,7 @@ def _make_versions(database: Database, versions: str) -> None:
 
 
 def note(database: Database, name: str, numbers: Collection[int]) -> None:
-    """Record migrations of the database `name` as applied, inside a transaction."""
+    """Record migrations of the database `name` as applied; the caller has begun a transaction."""
     versions = _versions(name)
     _make_versions(database, versions)
     for number, called, _ in migrations(name):

@@ -36,8 +36,8 @@ class RecalledRecords(Protocol):
         ...
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
-        """The ids of all memories that the model got so far; with `purpose`, only memories from retrievals for that
-        purpose, or from retrievals with one of the `numbers`."""
+        """The ids of all memories that the model got so far; with `purpose`, only those from retrievals for that
+        purpose, together with those from the retrievals whose number is in `numbers`."""
         ...
 
 

@@ -19,10 +19,10 @@ CONVERSATION = 512
 """The minimum tokens of a conversation: one turn with shortened results, and the carry-over of a compaction."""
 
 SURE = 0.9
-"""The share of an estimate of the tokens of the program's own tools and prompts that is certainly not too high.
+"""The true number of tokens of the program's own tools and prompts is at least this share of their estimate.
 
-English and JSON are counted within ±10 % (docs/window.md, "How good the estimate is"), so the true number is not below
-this share.
+English and JSON are counted within ±10 % (docs/window.md, "How good the estimate is"), so no estimate is too high by
+more.
 """
 
 

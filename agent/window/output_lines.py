@@ -117,7 +117,8 @@ def names_test(text: str) -> bool:
 
 
 def _may_fail(start: str) -> bool:
-    """A fast search that excludes most lines of a long output before their class is determined."""
+    """Whether a line may be about a failure: a fast search that excludes most lines of a long output before their class
+    is determined."""
     low = start.lower()
     return "fail" in low or "error" in low or any(word in low for word in _WORDS)
 

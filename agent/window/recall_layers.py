@@ -137,8 +137,8 @@ def recall_memories(
     counts.
 
     `most` is the maximum number of memories from `layers`; `own` limits the number itself. `given` are the ids of
-    memories that the model has got; `kinds` are the wanted kinds, None for all. A memory that needs more tokens than
-    are left of the budget is skipped.
+    memories that the model has got already, which are left out; `kinds` are the wanted kinds, None for all. A memory
+    that needs more tokens than are left of the budget is skipped.
     """
     query = query[:MOST_QUERY]
     asked: dict[str, _Question] = {
@@ -267,8 +267,8 @@ def _ask_layers(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Me
 
 
 def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], None]) -> T | None:
-    """The result of `call`, which runs in a thread of its own; None if it fails, or if it takes longer and is
-    abandoned."""
+    """The result of `call`, which runs in a thread of its own; None if `call` raises a MakimonoError, or takes longer
+    than `seconds` and is abandoned."""
     found: list[T] = []
 
     def ask() -> None:
@@ -285,8 +285,8 @@ def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], N
 
 
 def _memories(answer: Any, most: int | None) -> list[_Memory]:
-    """The first memories in the answer of a layer, as objects. Raises MemoryUnreadable if the answer of the layer is
-    not a list of memories."""
+    """The first `most` memories in the answer of a layer (all if `most` is None), as objects. Raises MemoryUnreadable
+    if the answer of the layer is not a list of memories."""
     if isinstance(answer, str | Mapping) or not isinstance(answer, Iterable):
         raise MemoryUnreadable(f"`recall` answered with {type(answer).__name__}; it must answer with a list of records")
     return [_memory(one) for one in islice(answer, most)]

@@ -151,7 +151,7 @@ def _said_again(carried: object) -> str:
 
 
 class _Found:
-    """The range of bytes, the messages and the tokens of each layer in the view."""
+    """The range of bytes, the number of messages and the number of tokens of each layer in the view."""
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[int, int]] = {}
@@ -179,7 +179,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Kept:
-    """The messages of messages.jsonl that the view leaves out or shortens."""
+    """The range, the number and the tokens of messages in messages.jsonl that the view leaves out or shortens."""
 
     first: int = 0
     last: int = 0
@@ -198,7 +198,7 @@ class _Kept:
 
 
 def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None) -> _Found:
-    # First value: the layers of the lines that are sent; second value: the layers of all lines of the view.
+    # `whole` has the layers of all lines of the view; in `found` a line that is not sent has the layer NOT_SENT.
     found, whole = _Found(), _Found()
     cut = store.index.cut
     view = assembler.view
@@ -240,8 +240,8 @@ def _layer(found: _Found, message: Json, number: int, *, summarised: bool, speak
 
 
 def _kept_back(store: MessageStore) -> tuple[_Kept, _Kept]:
-    """Rows for the messages that were left out, and for the tool results that were masked (with the number of tokens
-    that this saves)."""
+    """Returns (the messages that were left out, the tool results that were masked, with the number of tokens that
+    masking saves)."""
     left, masked = _Kept(), _Kept()
     cut = store.index.cut
     for record in _records(store):

@@ -52,8 +52,8 @@ SETTING = frozenset(("export", "source", ".", "unset", "ulimit", "alias", "decla
 class ShellState:
     """The state of the shell before a pipeline, which `cd`, `export` and `set` earlier in the command may have changed.
 
-    `directory` is relative to the work tree; `around` are the earlier commands that change the environment (SETTING and
-    assignments)."""
+    `directory` is relative to the work tree, or absolute outside of it; `around` are the earlier commands that change
+    the environment (SETTING and assignments)."""
 
     directory: str = ""
     around: tuple[str, ...] = ()
@@ -195,8 +195,8 @@ def _behind(members: list[tuple[str, ...]], place: ShellState) -> ShellState:
 
 
 def _directory(before: str, to: str) -> str:
-    """The directory after the command `cd to`, relative to the work tree; if the directory is unknown, its name
-    contains a `?`."""
+    """The directory after the command `cd to`, relative to the work tree, or absolute outside of it; if the directory
+    is unknown, its name contains a `?`."""
     if not to or to[0] in "~$`" or "$" in to or "`" in to:
         return f"?{before}/{to}"
     path = normpath(join(TREE, before, to))

@@ -47,7 +47,7 @@ _SILENT = frozenset(
         "[[",
     )
 )
-"""Commands that only print or wait, and so are never the main program of a command."""
+"""Commands that only print, wait, test, exit or set something, and so are never the main program of a command."""
 _NOTHING = _SILENT | SETTING | _ENDS | FOLDERS | {"set", "trap"}
 _HEADS = frozenset(("for", "case", "select", "function"))
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh"))
@@ -67,10 +67,10 @@ _WRAPPERS = {
     "sudo": "ugprtCDhRTU",
     "doas": "uC",
 }
-"""Programs that only start another program, each with the letters of its options that take a value (manual pages of GNU
+"""Programs that start another program, each with the letters of its options that take a value (manual pages of GNU
 coreutils 9, findutils 4.9, sudo 1.9)."""
 _CHANGING = frozenset(("env", "sudo", "doas", "xargs"))
-"""Programs that start another program and change what it does."""
+"""The programs in `_WRAPPERS` that change what the started program does."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Account(Protocol):
     @property
     def reported(self) -> int:
         """Tokens in use after the newest answer, by the newest valid report of the provider, without the messages after
-        it; 0 if there is no report."""
+        that answer; 0 if there is no report."""
         ...
 
     @property
