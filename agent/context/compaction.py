@@ -294,8 +294,8 @@ def end_before(store: CompactableMessages, path: Path) -> int:
 
 
 def _backwards(store: CompactableMessages) -> Iterator[tuple[int, Json]]:
-    """The records of the view after the cut of the newest compaction, newest first, then the records at the head of the
-    view."""
+    """The records of the view after the cut of the newest compaction, newest first; those at the head of the view are
+    included if they are after the cut."""
     survey = store.index
     heads = (survey.system, survey.task)
     for offset, record in backwards(store.messages_path):

@@ -214,7 +214,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _calls(record: Json) -> list[Json]:
-    """The tool calls of a recorded answer as the model sent them, also with arguments that were not JSON."""
+    """The tool calls of a recorded answer as the model sent them, also with arguments that were not JSON, as far as
+    they were recorded."""
     return [
         {
             "id": call["id"],

@@ -115,8 +115,8 @@ class Server:
         return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
 
     def next_base(self) -> bool:
-        """Switch to the next possible base URL, after a request was answered with 404; returns False when there is no
-        further base URL."""
+        """Switch to the next possible base URL, after a request was answered with 404 or 405; returns False when there
+        is no further base URL."""
         if self.base + 1 >= len(self.bases):
             return False
         self.base += 1

@@ -150,7 +150,7 @@ def interpreter(base_dir: Path, prefix: str = sys.base_prefix) -> Path | None:
     """The installation folder (prefix) of the Python that runs this program, if the folder lies outside /usr and can be
     mounted completely, else None.
 
-    An installation folder that contains a home or this program's own files is not mounted.
+    An installation folder that contains base_dir, or the home of the user of this process, is not mounted.
     """
     path = Path(prefix)
     if path.is_relative_to("/usr") or path.resolve().is_relative_to("/usr") or profile.clashes(path):

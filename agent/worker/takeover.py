@@ -6,9 +6,9 @@ manifest in the replica shows whether the state in this folder is older. If so, 
 segments is checked; then the older state is moved to the quarantine folder, and the fetched files take its place.
 `replica.json` is removed first and written last, so that the next attempt repeats a takeover that was interrupted.
 
-If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS. After PATIENCE_SECONDS, or
-if no manifest in the replica is complete, the task continues from its folder, or from its issue, and the event
-`replica_unused` reports that.
+If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS. After PATIENCE_SECONDS the
+task continues from its folder, or from its issue, and the event `replica_unused` reports that. The task also continues
+if no manifest in the replica is complete; then the event is emitted only if the folder has no messages.
 """
 
 from __future__ import annotations

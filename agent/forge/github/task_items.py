@@ -61,8 +61,8 @@ class TaskItems:
         raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; ask for it there")
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about an issue.  A request about an issue is repeated after a lost answer even if it is a
-        POST, because adding a label is idempotent."""
+        """Send one request about an issue. A request about an issue is repeated after a lost answer even if it is a
+        POST, because adding a label is idempotent; `again=False` prevents that."""
         with self.about(key):
             return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
 

@@ -121,7 +121,8 @@ class LocalComments:
         return str(number)
 
     def edit(self, comment_id: str, body: str) -> None:
-        """Replace the body of a comment of the own account; the caller must hold the tracker's lock."""
+        """Replace the body of a comment of the own account; the caller must hold the tracker's lock. Raises ForgeError
+        if there is no such comment."""
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):

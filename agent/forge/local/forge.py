@@ -2,9 +2,9 @@
 GitLab.
 
 An issue is the file `issues/{n}.md` with front matter `title`, `labels`, `author`, `state` (`open`, `closed`), and
-optionally `repo` (a name in `local.repos`, else `default`) and `base`; its comments are in `issues/{n}.comments.jsonl`;
-pull requests are `pulls/{n}.md` (docs/files.md, "The local tracker").  The tracker needs no server and no account, and
-every author has permission.
+optionally `repo` (a name in `local.repos`, else `default`), `base`, `created_at` and `confidential`; its comments are
+in `issues/{n}.comments.jsonl`; pull requests are `pulls/{n}.md` (docs/files.md, "The local tracker"). The tracker needs
+no server and no account, and every author has permission.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ class FrontMatter:
 
 
 def is_there(data: bytes) -> bool:
-    """Whether `data` begins with front matter, that is, whether it has an opening and a closing line `---`; the YAML
-    between these lines may be invalid."""
+    """Whether `data` begins with front matter, that is, whether it has an opening line `---` and, within LIMIT bytes, a
+    closing line `---` or `...`; the YAML between these lines may be invalid."""
     opening = _OPEN.match(data)
     return opening is not None and _CLOSE.search(data, opening.end(), LIMIT) is not None
 
