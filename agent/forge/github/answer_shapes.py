@@ -56,6 +56,7 @@ COMMENT = {
 }
 PUSH = {"ref?": str, "before?": str, "after?": str, "timestamp": TIME}
 EVENT = {
+    "id": int,
     "event?": str,
     "label?": {"name?": str},
     "actor?": USER,
@@ -91,6 +92,7 @@ RUN = {
 }
 STATUS = {"context": str, "state": str, "description?": str}
 NOTE = {"path?": str, "start_line?": int, "message?": str}
+EDIT = {"editedAt?": TIME, "editor?": USER}
 GRAPH = {
     "errors?": [{"type?": ANY, "message?": ANY, "path?": ANY}],
     "data?": {
@@ -99,7 +101,7 @@ GRAPH = {
         "updatePullRequest?": {"pullRequest": {"title": str, "body": str}},
         "requestReviews?": ANY,
         "addReaction?": {"reaction?": ANY},
-        "repository?": {"issueOrPullRequest?": {"lastEditedAt?": TIME, "editor?": USER}},
+        "repository?": {"issueOrPullRequest?": {"userContentEdits?": {"nodes?": [(EDIT, type(None))]}}},
     },
 }
 

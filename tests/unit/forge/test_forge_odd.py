@@ -44,6 +44,17 @@ def test_a_repository_that_is_named_like_the_end_of_a_path_has_the_shape_of_a_re
     assert shapes.SHAPES.find("GET", f"/repos/{name}/web") is shapes.PROJECT
 
 
+@pytest.mark.parametrize("edits", ["words", {"nodes": "words"}, {"nodes": [5]}, {"nodes": [{"editedAt": "soon"}]}])
+def test_the_edits_of_a_text_have_a_shape(edits):
+    def check(edits):
+        answer = {"data": {"repository": {"issueOrPullRequest": {"userContentEdits": edits}}}}
+        github.SHAPES.check("POST", "/graphql", answer, "github.com: edits")
+
+    check({"nodes": [None, {"editedAt": "2026-01-31T09:15:00Z", "editor": None}]})
+    with pytest.raises(AnswerOdd):
+        check(edits)
+
+
 @pytest.mark.parametrize("body", ["null", "[]", "{}", "5", '"words"', "", "<html>", '{"a": ' * 5000])
 def test_an_issue_that_reads_as_something_else_is_no_bug_of_ours(place, body):
     key = place.issue()
