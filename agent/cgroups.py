@@ -1,9 +1,9 @@
 """Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
 A worker joins a cgroup of its own (`join`). All descendants of the worker are in the worker's cgroup, even a process
-that left the session, forked twice and cleared its environment. `end` kills the processes of all groups with a given
-name prefix, and returns when these groups are empty or a time limit is over. If a group has a memory limit, the kernel
-enforces it, and `ran_over` returns whether the kernel killed a process of the group at that limit.
+that left the session, forked twice and cleared its environment. `kill_groups` kills the processes of all groups with a
+given name prefix, and returns when these groups are empty or a time limit is over. If a group has a memory limit, the
+kernel enforces it, and `ran_over` returns whether the kernel killed a process of the group at that limit.
 
 Cgroups are optional for this program. On a machine without a cgroup hierarchy that can be written (a container's
 read-only /sys/fs/cgroup, an ordinary user without a delegated subtree) no groups are made, and no process is moved,
@@ -55,7 +55,7 @@ class GroupPlaces:
     kill: CgroupParent | None = None
     memory: CgroupParent | None = None
 
-    def all(self) -> list[CgroupParent]:
+    def distinct_parents(self) -> list[CgroupParent]:
         """The folders in `kill` and in `memory` as a list, with one entry if both are the same folder."""
         return [one for one in dict.fromkeys((self.kill, self.memory)) if one is not None]
 
@@ -70,7 +70,7 @@ class GroupPlaces:
 
 def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
     """Where this process can make cgroups. `find` only looks for the places of cgroups and makes no group."""
-    own = _own(proc)
+    own = _own_cgroups(proc)
     found: dict[str, CgroupParent] = {}
     for controllers, mounted in _mounts(proc):
         if controllers is None:  # the line in /proc/self/cgroup for v2 has no list of controllers
@@ -94,14 +94,14 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
     A cgroup hierarchy that refuses the new group is skipped, since only the attempt shows whether the group can be
     made. If only the memory limit is refused, the group has no limit.
     """
-    parents = places.all() if memory is not None else places.all()[:1]
+    parents = places.distinct_parents() if memory is not None else places.distinct_parents()[:1]
     joined = [_join(parent, name, memory if parent == places.memory else None) for parent in parents]
     return any(joined)
 
 
-def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
+def kill_groups(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
     """Kill every process in the cgroups with a name that begins with `prefix`, except this process, until none is left
-    or `seconds` are over; then remove the empty groups. Returns the number of processes that `end` killed."""
+    or `seconds` are over; then remove the empty groups. Returns the number of processes that `kill_groups` killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := set(_members(prefix, places)) - {os.getpid()}) and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
     return any(ran_over(group.name, places) for group in found)
 
 
-def used(name: str, places: GroupPlaces) -> int | None:
+def memory_in_use(name: str, places: GroupPlaces) -> int | None:
     """The memory of the cgroup `name`, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V
     segments and files of a tmpfs. Returns None if this process is not in a cgroup `name` of a hierarchy that measures
     memory.
@@ -170,7 +170,7 @@ def machine_memory(proc: Path = Path("/proc/self")) -> int:
     """The maximum bytes of memory for this process: the memory of the machine, or, if it is less, the smallest limit of
     a cgroup that contains the process, for example the limit of a container."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    own = _own(proc)
+    own = _own_cgroups(proc)
     for controllers, mounted in _mounts(proc):
         if controllers is None:
             folder = _beneath(mounted, own.get(""))
@@ -194,7 +194,7 @@ def _join(parent: CgroupParent, name: str, memory: int | None) -> bool:
         try:
             group.mkdir(mode=0o755, exist_ok=True)
             if memory is not None:
-                _hold(parent, group, memory)
+                _limit_memory(parent, group, memory)
             _write(group / "cgroup.procs", "0")  # the kernel takes the pid 0 for the process that writes to the file
         except FileNotFoundError:
             continue  # another process removed the new cgroup, which was still empty
@@ -206,7 +206,7 @@ def _join(parent: CgroupParent, name: str, memory: int | None) -> bool:
     return False
 
 
-def _hold(parent: CgroupParent, group: Path, memory: int) -> None:
+def _limit_memory(parent: CgroupParent, group: Path, memory: int) -> None:
     """Set the memory limit of the cgroup; if that fails, the group can still be used to kill its processes."""
     with suppress(PermissionError, OSError):
         if parent.version == 1:
@@ -231,7 +231,7 @@ def _kill(group: Path) -> None:
 
 
 def _groups(prefix: str, places: GroupPlaces) -> Iterator[Path]:
-    for parent in places.all():
+    for parent in places.distinct_parents():
         with suppress(OSError):
             yield from [one for one in parent.folder.iterdir() if one.name.startswith(prefix) and one.is_dir()]
 
@@ -251,7 +251,7 @@ def _members_of(group: Path) -> Iterator[int]:
 # --- where groups can be made --------------------------------------------------------------------------------
 
 
-def _own(proc: Path) -> dict[str, str]:
+def _own_cgroups(proc: Path) -> dict[str, str]:
     """Maps each cgroup controller to the cgroup of this process in the hierarchy of that controller; the controller of
     v2 is ""."""
     found: dict[str, str] = {}

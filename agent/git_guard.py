@@ -67,7 +67,9 @@ def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable
         top = filetree.open_folder(tree)
         try:
             halt = _halting(stop)
-            refused = list(_refused(_in_all(tree, top, halt) if paths is None else _above(top, paths, halt)))
+            refused = list(
+                _refused(_in_all(tree, top, halt) if paths is None else _rules_files_above(top, paths, halt))
+            )
         finally:
             os.close(top)
         if refused:
@@ -132,7 +134,7 @@ def _pattern(folder: int, name: str, path: str, status: os.stat_result) -> str:
     )
 
 
-def _above(top: int, paths: Iterable[str], halt: Callable[[], None]) -> Iterator[RuleFile]:
+def _rules_files_above(top: int, paths: Iterable[str], halt: Callable[[], None]) -> Iterator[RuleFile]:
     folders = {""}
     for path in paths:
         while path := path.rpartition("/")[0]:

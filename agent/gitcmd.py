@@ -224,7 +224,7 @@ def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
             try:
                 return once(*args, **options)
             except GitError as error:
-                if pause is None or not _again(cast("tuple[str, ...]", args), error, git_dir):
+                if pause is None or not _may_retry(cast("tuple[str, ...]", args), error, git_dir):
                     raise
                 clock.sleep(pause)
         raise AssertionError  # not reached, since the last attempt returns or raises an error
@@ -369,7 +369,7 @@ def fields_of(output: bytes) -> list[str]:
     return [field for field in output.decode("utf-8", "surrogateescape").split("\0") if field]
 
 
-def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
+def _may_retry(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
     """Whether to run a failed git command again; if it failed because of a stale lock, that lock is removed."""
     lock = stale_git_locks.lock_in_error(error.stderr, git_dir) if git_dir is not None else None
     if lock is not None:

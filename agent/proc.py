@@ -164,7 +164,7 @@ def run(
         extra_groups=None if user is None else groups,
     )
     timed_out = False
-    with _foreign() if foreign else nullcontext(_called) as call:
+    with _foreign() if foreign else nullcontext(_start_process) as call:
         with _STARTING, _bounded(memory):
             child: subprocess.Popen[bytes] = call(start)
             _WAITED.add(child.pid)
@@ -258,7 +258,7 @@ def commands() -> int | None:
         return _commands[0] if _commands[1] == 0 else None
 
 
-def _called(start: Callable[[], Any]) -> Any:
+def _start_process(start: Callable[[], Any]) -> Any:
     return start()
 
 
@@ -389,7 +389,7 @@ def end_namespace(pid: int, seconds: float = 5.0) -> None:
     try:
         facts = _status(pid)
         inside = facts.get("NSpid", "").split()
-        if len(inside) > 1 and inside[-1] == "1" and facts.get("PPid") in _above():
+        if len(inside) > 1 and inside[-1] == "1" and facts.get("PPid") in _own_ancestors():
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     finally:
@@ -397,7 +397,7 @@ def end_namespace(pid: int, seconds: float = 5.0) -> None:
     wait_gone(pid, seconds)
 
 
-def _above() -> set[str]:
+def _own_ancestors() -> set[str]:
     """The pids of this process and of all processes above it."""
     found, pid = set(), str(os.getpid())
     while pid not in found and pid not in ("", "0"):

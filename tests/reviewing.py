@@ -141,7 +141,7 @@ def panel_engine(folder, settings, *, subject="", control=None, gate=None, consu
     emitter = StreamingEmitter(consumer, session="s")
     try:
         with open_reviewers(
-            settings, requests, control=control, events=events, gate=gate, templates=prompts.names()
+            settings, requests, control=control, events=events, gate=gate, templates=prompts.program_templates()
         ) as reviewers:
             record = DeliberationRecord.open(deliberations, subject)
             engine = ConsensusEngine(settings, reviewers, emitter=emitter, record=record, events=events)

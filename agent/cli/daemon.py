@@ -99,19 +99,19 @@ def poke(context: typer.Context) -> int:
 @app.command()
 def stop(context: typer.Context, uuid: Uuid) -> int:
     """Ask a task to stop; a running task ends at its next step."""
-    return _ask(context.obj, uuid, "stop")
+    return _request_transition(context.obj, uuid, "stop")
 
 
 @app.command()
 def pause(context: typer.Context, uuid: Uuid) -> int:
     """Ask a task to pause; a running task pauses at its next step, and continues after `resume`."""
-    return _ask(context.obj, uuid, "pause")
+    return _request_transition(context.obj, uuid, "pause")
 
 
 @app.command()
 def resume(context: typer.Context, uuid: Uuid) -> int:
     """Put a paused task back into the queue."""
-    return _ask(context.obj, uuid, "resume")
+    return _request_transition(context.obj, uuid, "resume")
 
 
 @app.command()
@@ -191,7 +191,7 @@ def _retry_all(state: CliState, text: str, code: str | None, priority: int | Non
     return 1 if done.left else 0
 
 
-def _ask(state: CliState, prefix: str, word: Request) -> int:
+def _request_transition(state: CliState, prefix: str, word: Request) -> int:
     """Request a stop, pause or resume of the task with a uuid that begins with `prefix`."""
     from agent.commands.task_control import give_order
     from agent.wiring.wiring import Wiring

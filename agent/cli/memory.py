@@ -334,8 +334,8 @@ def why(context: typer.Context, uuid: Uuid) -> int:
         state.print_line(f"{display_time(one.get('timestamp'))} {one.get('purpose')}: {_short(str(one.get('query')))}")
         for name, reason in (one.get("missing") or {}).items():
             state.print_line(f"  {name} could not be had: {reason}")
-        rows = [_told(hit, "given") for hit in one.get("hits") or ()]
-        rows += [_told(hit, str(hit.get("why"))) for hit in one.get("dropped") or ()]
+        rows = [_hit_row(hit, "given") for hit in one.get("hits") or ()]
+        rows += [_hit_row(hit, str(hit.get("why"))) for hit in one.get("dropped") or ()]
         if rows:
             tables.show(state, ("relevance", "kind", "id", "source", "tokens", ""), rows, right=(0, 4))
         else:
@@ -344,7 +344,7 @@ def why(context: typer.Context, uuid: Uuid) -> int:
     return 0
 
 
-def _told(hit: Json, said: str) -> tuple[object, ...]:
+def _hit_row(hit: Json, said: str) -> tuple[object, ...]:
     names = ("kind", "id", "source", "tokens")
     return (f"{float(hit.get('score') or 0):.2f}", *(hit.get(name, "") for name in names), said)
 
@@ -451,7 +451,7 @@ def _session(state: CliState, store: MemoryStore, prefix: str) -> str:
     from agent.wiring.wiring import Wiring
 
     text = prefix.strip().lower()
-    found = sorted(one for one in store.names()[0] if one.startswith(text)) if text else []
+    found = sorted(one for one in store.sessions_and_actors()[0] if one.startswith(text)) if text else []
     if text in found or len(found) == 1:
         return text if text in found else found[0]
     if found:
@@ -463,7 +463,7 @@ def _session(state: CliState, store: MemoryStore, prefix: str) -> str:
 
 def _require_actor(store: MemoryStore, actor: str) -> None:
     """Raise UsageError if memory has nothing of this actor."""
-    if actor not in store.names()[1]:
+    if actor not in store.sessions_and_actors()[1]:
         raise UsageError(f"memory has nothing of an actor {actor!r}; `memory status` lists the actors")
 
 

@@ -40,7 +40,7 @@ def _revisions(loader: TemplateLoader) -> dict[str, TemplateRevision]:
 
     loader.refresh()
     replaced = loader.current.revisions if loader.current is not None else {}
-    return {name: loader.load(name) for name in sorted({*program.names(), *replaced})}
+    return {name: loader.load(name) for name in sorted({*program.program_templates(), *replaced})}
 
 
 def _revision_json(loader: TemplateLoader, one: TemplateRevision) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "
     status = _status(row)
     values = {
         "status": status,
-        "why": why(row, reason),
+        "why": waiting_reason(row, reason),
         "said": said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}…",
         "next": next_step(row, reason),
         "branch": row.branch,
@@ -172,7 +172,7 @@ def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "
     return [(line, styles.get(name, "")) for line, (name, _) in zip(tables.aligned(("", ""), rows), rows, strict=True)]
 
 
-def why(row: Row, reason: Reason | None) -> str:
+def waiting_reason(row: Row, reason: Reason | None) -> str:
     """The reason why the task waits, or the error with which it ended."""
     error = ": ".join(part for part in (row.error_code, row.error_message) if part)
     if row.status in CLOSED_STATUSES and error:
@@ -419,12 +419,12 @@ def _follow(state: CliState, look: _Look) -> None:
             return
         if look.again() and look.found is not None and look.turns is not None:
             row = look.found.row
-            now = f"{_status(row)}{f': {why(row, look.reason)}' if why(row, look.reason) else ''}"
+            now = f"{_status(row)}{f': {waiting_reason(row, look.reason)}' if waiting_reason(row, look.reason) else ''}"
             items = list(look.turns.items)
             fresh = [one for one in items if _key(one) not in said and (_is_over(look) or _is_whole(one))]
             said = {key for one in items if (key := _key(one)) in said or one in fresh}
             for one in fresh:
-                if not _tell(state, one):
+                if not _print_turn(state, one):
                     return
             if now != before:
                 before = now
@@ -451,7 +451,7 @@ def _is_whole(one: Turn | Between) -> bool:
     return not isinstance(one, Turn) or all(call.size is not None for call in one.calls)
 
 
-def _tell(state: CliState, one: Turn | Between) -> bool:
+def _print_turn(state: CliState, one: Turn | Between) -> bool:
     from agent.commands.turns import Turn
 
     if state.json:

@@ -77,7 +77,7 @@ def solve(
             "error": solved.error,
         }
     )
-    _told(state, solved)
+    _print_result(state, solved)
     return solved.exit_code
 
 
@@ -88,7 +88,7 @@ def _pull_text(path: Path) -> str:
     return without_markers(path.read_text(encoding="utf-8", errors="replace")).rstrip()
 
 
-def _told(state: CliState, solved: SolveResult) -> None:
+def _print_result(state: CliState, solved: SolveResult) -> None:
     """Print the result of `solve` for a person: the pull request or else the model's text, and the paths of the task's
     files."""
     if isinstance(solved.pull, Path):
@@ -351,7 +351,7 @@ def _work(state: CliState, shown: Demo) -> int:
     log.setup(shown.folder / "daemon.log", redact=masker_of(shown.settings), stderr=False)
     try:
         with step_printer(state, lines=False) as listeners:
-            return shown.work(Events([to_log]), Events(listeners))
+            return shown.run_daemon(Events([to_log]), Events(listeners))
     finally:
         log.close()
 

@@ -120,14 +120,14 @@ def show(
     texts = [[cell(value) for value in row] for row in rows]
     if state.is_stdout_terminal:
         out = console()
-        out.print(table(headings, texts, right, cut, kept(headings, texts, cut, spare, out.width)))
+        out.print(table(headings, texts, right, cut, columns_that_fit(headings, texts, cut, spare, out.width)))
         return
     for line in aligned(headings, texts, right):
         if not state.print_line(line):
             return
 
 
-def kept(
+def columns_that_fit(
     headings: Sequence[str], rows: Sequence[Sequence[str]], cut: Sequence[int], spare: Sequence[int], width: int
 ) -> list[int]:
     """The columns of a table that a terminal of `width` columns has room for: those in `spare` are left out, in that

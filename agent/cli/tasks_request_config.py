@@ -165,9 +165,9 @@ def request(
         finally:
             wiring.close()
         body = None if found.path is None else request_of(found.path)
-        state.print_json({"why": found.why(), "request": body})
+        state.print_json({"why": found.to_json(), "request": body})
     if not state.json:
-        _why(state, found)
+        _print_preview(state, found)
         if body is not None:
             import orjson
 
@@ -176,7 +176,7 @@ def request(
     return 0
 
 
-def _why(state: CliState, found: Preview) -> None:
+def _print_preview(state: CliState, found: Preview) -> None:
     kind = "counted" if found.exact else "estimated"
     tokens = f"{found.tokens:,}"
     if found.reported:

@@ -206,7 +206,7 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
             shown = now
             named = headings(state)
             places = columns(named)
-            kept = tables.kept(named, texts, places["cut"], places["spare"], size.width)
+            kept = tables.columns_that_fit(named, texts, places["cut"], places["spare"], size.width)
             table = tables.table(named, texts, right=places["right"], cut=places["cut"], columns=kept)
             told = [Text(text, no_wrap=True, overflow="ellipsis") for text in (*hidden, *lines)]
             live.update(Group(table, *told), refresh=True)

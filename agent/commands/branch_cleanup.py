@@ -70,12 +70,12 @@ class Branches:
             return self._remove(row, folder, state.branch, state.pushed)
         except PASSING as error:
             if place not in self._away:
-                self._failed(row, error)
+                self._report_failure(row, error)
             self._away[place] = error
             self.waiting.append(row.uuid)
             raise
         except MakimonoError as error:
-            self._failed(row, error)
+            self._report_failure(row, error)
             return None
 
     def _is_own(self, branch: str) -> bool:
@@ -98,5 +98,5 @@ class Branches:
         repository = forge.repository(row.key, forge.read_issue(row.key))
         return Remote(repository.url, env=network_environment(), **login_of(forge, row.key, repository))
 
-    def _failed(self, row: Row, error: MakimonoError) -> None:
+    def _report_failure(self, row: Row, error: MakimonoError) -> None:
         self.wiring.events.emit("effect_failed", uuid=row.uuid, effect="delete branch", error=str(error))

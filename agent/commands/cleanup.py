@@ -78,7 +78,7 @@ def cleanup(
     before = clock.stamp(clock.now() - timedelta(days=age))
     removed = []
     tasks = ItemLoop(failed, whole=(LedgerError,))
-    is_gone = _gone(ledger, gone, min(before, clock.stamp(clock.now() - GONE)))
+    is_gone = _gone_host_check(ledger, gone, min(before, clock.stamp(clock.now() - GONE)))
     for closed in ledger.closed_before(before):
         uuid = str(closed["uuid"])
         with tasks.handling(uuid):
@@ -156,7 +156,7 @@ def _task(
     return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 
 
-def _gone(ledger: Ledger, named: Collection[str], before: str) -> Callable[[str | None], bool]:
+def _gone_host_check(ledger: Ledger, named: Collection[str], before: str) -> Callable[[str | None], bool]:
     """A function that returns whether a host is gone for good: it is in `named`, or no row shows activity of it since
     `before`."""
 

@@ -77,7 +77,11 @@ def deliberate(
         closing(RequestStore(folder, redact=redact)) as requests,
         closing(DeliberationStore(folder, redact=redact)) as store,
         open_reviewers(
-            settings, requests, events=events, gate=lambda: limit_of(settings, requests), templates=prompts.known()
+            settings,
+            requests,
+            events=events,
+            gate=lambda: limit_of(settings, requests),
+            templates=prompts.accepted_names(),
         ) as reviewers,
     ):
         subject = hashlib.sha256(request.prompt.encode("utf-8", "replace")).hexdigest()

@@ -174,7 +174,7 @@ class Demo:
         for provider in candidates:
             if provider == RECORDING:
                 continue
-            model, why = self.ask(settings, provider)
+            model, why = self.choose_model(settings, provider)
             if not model:
                 passed_over.append(why)
                 continue
@@ -200,7 +200,7 @@ class Demo:
         durable_files.write_file(target, (DATA / "messages.jsonl").read_bytes(), 0o644)
         return target
 
-    def ask(self, settings: Settings, provider: str) -> tuple[str, str]:
+    def choose_model(self, settings: Settings, provider: str) -> tuple[str, str]:
         """(a model that the provider's server lists, ""), or ("", the reason why there is none)."""
         address = urls.clean(settings.provider_of(provider).base_url)
         if not is_listening(address):
@@ -243,7 +243,7 @@ class Demo:
 
     # --- the work ----------------------------------------------------------------------------------------------
 
-    def work(self, events: Events, heard: Events | None = None) -> int:
+    def run_daemon(self, events: Events, heard: Events | None = None) -> int:
         """Run the daemon as `run --once` does; returns its exit code."""
         return Daemon(self.settings, events, heard).run(once=True)
 
@@ -263,7 +263,7 @@ class Demo:
             sandbox = make_sandbox(self.settings, uuid=TRIAL, base_dir=base_dir)
             sandbox_user.share(place, sandbox.uid)
             if sandbox.uid is not None:
-                untrusted_tree.give(checkout, sandbox.uid)
+                untrusted_tree.change_owner(checkout, sandbox.uid)
             done = sandbox.run(TEST, Mounts(work=checkout), timeout=120)
         finally:
             with suppress(OSError):

@@ -236,7 +236,7 @@ def ledger(settings: Settings) -> Iterator[DoctorCheck]:
     from agent.store.configured_ledger import LedgerKind
 
     kind = LedgerKind.from_settings(settings)
-    check = _found(kind.title, kind.check())
+    check = _check_of_finding(kind.title, kind.check())
     yield check
     if check.state == OK:
         yield from doctor_sources.missing_sources(settings)
@@ -244,12 +244,12 @@ def ledger(settings: Settings) -> Iterator[DoctorCheck]:
 
 def broker(settings: Settings, address: str) -> Iterator[DoctorCheck]:
     """Check the broker, which notifies the daemons of other hosts of new rows."""
-    yield _found("broker", doctor_shared_services.broker(settings, address))
+    yield _check_of_finding("broker", doctor_shared_services.broker(settings, address))
 
 
 def replica(address: str) -> Iterator[DoctorCheck]:
     """Check the storage of the replicas of running tasks."""
-    yield _found("replica", doctor_shared_services.replica(address))
+    yield _check_of_finding("replica", doctor_shared_services.replica(address))
 
 
 def mcp(settings: Settings) -> Iterator[DoctorCheck]:
@@ -261,12 +261,12 @@ def mcp(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def webhooks(settings: Settings) -> Iterator[DoctorCheck]:
-    """Check the endpoint for webhooks."""
+    """DoctorCheck the endpoint for webhooks."""
     for finding in doctor_poke.findings(settings):
-        yield _found("webhooks", finding)
+        yield _check_of_finding("webhooks", finding)
 
 
-def _found(name: str, finding: Finding) -> DoctorCheck:
+def _check_of_finding(name: str, finding: Finding) -> DoctorCheck:
     fit, found, advice = finding
     return DoctorCheck(name, OK if fit else FAIL, found, advice)
 

@@ -37,7 +37,7 @@ def other_models(settings: Settings) -> list[tuple[str, str | None]]:
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yields each finding of `doctor` about the reviewers as (state, observation, advice)."""
-    known = set(prompts.names())
+    known = set(prompts.program_templates())
     if settings.prompts.is_set:
         from agent.prompts.loader import TemplateLoader
 

@@ -49,10 +49,10 @@ def remove_unused(
     check = partial(_check, before=before, dry_run=dry_run)
     mirror = partial(_mirror, base_dir=base_dir, before=unused, dry_run=dry_run)
     return [
-        *remove_each(_in(base_dir / QUARANTINE), aged, failed),
-        *remove_each(_in(base_dir / "completed"), unlisted, failed),
-        *remove_each(_in(base_dir / "setup"), unused_setup, failed),
-        *remove_each(_in(base_dir / "checks"), check, failed),
+        *remove_each(_folders_below(base_dir / QUARANTINE), aged, failed),
+        *remove_each(_folders_below(base_dir / "completed"), unlisted, failed),
+        *remove_each(_folders_below(base_dir / "setup"), unused_setup, failed),
+        *remove_each(_folders_below(base_dir / "checks"), check, failed),
         *remove_each(_mirrors(base_dir / "repos"), mirror, failed),
     ]
 
@@ -70,7 +70,7 @@ def _mirrors(repos: Path) -> list[Path]:
     return sorted(found)
 
 
-def _in(top: Path) -> list[Path]:
+def _folders_below(top: Path) -> list[Path]:
     return sorted(top.iterdir()) if durable_files.is_real_dir(top) else []
 
 

@@ -79,7 +79,7 @@ class Preview:
     parts: tuple[OutlineRow, ...] = ()
     limits: WindowLimits | None = None
 
-    def why(self) -> Json:
+    def to_json(self) -> Json:
         """All fields of the preview except the request itself, for JSON."""
         limits = self.limits
         return {

@@ -156,7 +156,7 @@ def ask_the_surroundings(settings: Settings) -> None:
     check_commands(settings)
     check_plug_ins(settings)
     if settings.consensus.enabled and not settings.prompts.is_set:
-        check_reviewer_templates(settings, prompts.names())
+        check_reviewer_templates(settings, prompts.program_templates())
     with tempfile.TemporaryDirectory(prefix="makimono-model-") as folder:
         place = Path(folder)
         with closing(MessageStore(place, settings)) as store, closing(make_client(settings, store, place)) as client:

@@ -113,7 +113,7 @@ def last_turns(folder: Path, count: int = TURNS) -> LastTurns:
     complete = whole and len(shown) == len(messages)
     since = "" if complete or not shown else str(shown[0].get("timestamp", ""))
     numbers = [number for one in shown if (number := as_int(one.get("tool_seq"))) is not None]
-    # without a call in these turns the last call suffices, which may have ended the work (`_said`)
+    # without a call in these turns the last call suffices, which may have ended the work (`_closing_text`)
     tools, _ = read("tools.jsonl", lambda found: bool(found) and found[0]["seq"] <= min(numbers, default=math.inf))
     items: list[Turn | Between] = list(_turns(shown, {one["seq"]: one for one in tools}))
     for name, made in (("compactions.jsonl", _compaction), ("requests.jsonl", _request), ("effects.jsonl", _effect)):
@@ -122,7 +122,7 @@ def last_turns(folder: Path, count: int = TURNS) -> LastTurns:
     items.sort(key=lambda one: one.at)
     for one in damage.values():
         notes += one.sentences()
-    return LastTurns(tuple(items), complete, _said(tools), tuple(notes))
+    return LastTurns(tuple(items), complete, _closing_text(tools), tuple(notes))
 
 
 def about_call(tool: object, args: object) -> str:
@@ -174,7 +174,7 @@ def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | 
             for call in record.get("tool_calls") or ():
                 if isinstance(call, dict):
                     open_calls[str(call.get("id"))] = len(turn.calls)
-                    turn.calls.append(_asked(call))
+                    turn.calls.append(_pending_call(call))
             yield turn
         elif record.get("role") == "tool" and turn is not None:
             place = open_calls.get(str(record.get("tool_call_id")))
@@ -195,7 +195,7 @@ def _message(record: Json) -> Between:
     return Between("message", str(record.get("timestamp", "")), record["seq"], f"{kind}: {text}")
 
 
-def _asked(call: Json) -> ToolCall:
+def _pending_call(call: Json) -> ToolCall:
     """A tool call in an answer that has no result yet."""
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
@@ -259,7 +259,7 @@ def _place(record: Json) -> str:
     return str(receipt.get("url") or receipt.get("id") or "")
 
 
-def _said(tools: list[Json]) -> str:
+def _closing_text(tools: list[Json]) -> str:
     """The title and summary of `finish`, or the question of `ask_user`, if that is the last tool call and it succeeded;
     else ""."""
     last = tools[-1] if tools else {}

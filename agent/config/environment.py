@@ -71,7 +71,7 @@ def hidden_values(environ: Mapping[str, str]) -> tuple[str, ...]:
             _, field, _ = key_tree.find(Settings, path)
             if field is not None and key_tree.is_secret(field):
                 found.append(value)
-    found.extend(library_credentials.found(environ))
+    found.extend(library_credentials.find_credentials(environ))
     return tuple(sorted({value for value in found if value}))
 
 

@@ -110,7 +110,7 @@ def parse(entry: str) -> AllowedHost:
     network = ip_network(at, strict=False) if at else None
     if network is None and is_address(host):
         network = ip_network(host)
-    if word := _own(host.removeprefix("*.")):
+    if word := _describe_own_name(host.removeprefix("*.")):
         raise ForbiddenHost(f"{entry!r}: {host} is {word}, which no command may reach; take the entry out")
     if network is not None and (word := private_addresses.never_reachable(network)):
         raise ForbiddenHost(f"{entry!r}: {network} is {word}, which no command may reach; take the entry out")
@@ -122,7 +122,7 @@ def parse_all(entries: Iterable[str]) -> tuple[AllowedHost, ...]:
     return tuple(parse(entry) for entry in entries)
 
 
-def _own(host: str) -> str:
+def _describe_own_name(host: str) -> str:
     """A description of a host name that always leads to this machine or to another forbidden address; "" for any other
     name.
 

@@ -54,7 +54,7 @@ _PAIR = re.compile(r"^\s*([\w.-]+)\s*[=:]\s*(\S.*?)\s*$")
 _SEPARATOR = re.compile(r"[;&?\n]")
 
 
-def found(environ: Mapping[str, str]) -> Iterator[str]:
+def find_credentials(environ: Mapping[str, str]) -> Iterator[str]:
     """Every credential in the variables and files, as a whole and in parts; files that cannot be read are ignored."""
     for name in VARIABLES:
         value = environ.get(name, "")

@@ -82,10 +82,12 @@ def _line(one: ErrorDetails, merged: Merged, model: type[Section]) -> str:
     said = str(one.get("ctx", {}).get("error", ""))
     if said:
         return f"{where}: {key or 'configuration'}: {said}"
-    return f"{where}: {key}: found {_found(one['input'], field)}; allowed is {words}{_hint(one['input'], field)}"
+    return (
+        f"{where}: {key}: found {_describe_value(one['input'], field)}; allowed is {words}{_hint(one['input'], field)}"
+    )
 
 
-def _found(value: Any, field: FieldInfo | None) -> str:
+def _describe_value(value: Any, field: FieldInfo | None) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, bool):

@@ -33,9 +33,9 @@ VALIDATOR = SchemaValidator()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question to one reviewer, with all that is needed to send it: `ask` sends it up to `tries` times, until an
-    answer is valid. `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees them.
-    `reduced` is called with the log of each text that was shortened.
+    """One question to one reviewer, with all that is needed to send it: `ask_until_valid` sends it up to `tries` times,
+    until an answer is valid. `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees
+    them. `reduced` is called with the log of each text that was shortened.
 
     `may_retry` takes one of the retries that all reviewers of the deliberation share, and returns False if there is
     none.
@@ -54,7 +54,7 @@ class Question:
     reduced: Callable[[Json], None]
     log_reductions: bool = False
 
-    def ask(self) -> Json:
+    def ask_until_valid(self) -> Json:
         """Ask the reviewer until an answer is valid or no try is left; returns the vote or critique as JSON that fits
         the schema.
 
@@ -66,15 +66,15 @@ class Question:
                 if number and not self.may_retry():
                     break
                 try:
-                    return self._once(stream, errors)
+                    return self._send_once(stream, errors)
                 except NoVote as no_vote:
                     errors = no_vote.errors
                     stream.retry("schema")
-                    self._note(REFUSED, errors=list(errors))
+                    self._record_line(REFUSED, errors=list(errors))
             said = "gave no vote by the schema, also when it was asked again"
             raise RetryExceeded(f"{self.reviewer.model} {said}; the last errors: {errors}")
 
-    def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
+    def _send_once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
         """Send one request and read its answer. If the server refuses a request with a tool, the request is sent once
         more without it, and the vote or critique is read from the text of the answer. The later requests to this
         reviewer have no tool either."""
@@ -88,7 +88,7 @@ class Question:
             stream.retry("tools")
             asked = self._build(errors)
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)
-        self._note(
+        self._record_line(
             REQUEST,
             system=asked.system,
             text=asked.text,
@@ -104,7 +104,7 @@ class Question:
         for line in asked.logs:
             self.reduced({"persona": self.reviewer.name, **line.to_dict()})
             text = {"text": line.text} if self.log_reductions else {}
-            self._note(REDUCTION, **line.to_dict(), **text)
+            self._record_line(REDUCTION, **line.to_dict(), **text)
         return asked
 
     def _read(self, answer: Answer, asked: Asked) -> Json:
@@ -112,7 +112,7 @@ class Question:
         found = VALIDATOR.read_critique(text) if self.phase is Phase.DEBATE else VALIDATOR.read_vote(text)
         return found.to_dict()
 
-    def _note(self, kind: str, **fields: Any) -> None:
+    def _record_line(self, kind: str, **fields: Any) -> None:
         if self.record is not None:
             about = {"persona": self.reviewer.name, "phase": self.phase.value, "round": self.round}
             self.record.add(kind, **{**about, "model": self.reviewer.model, **fields})

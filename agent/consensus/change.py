@@ -55,11 +55,11 @@ def code_around(git_dir: Path, commit: str, diff: str) -> str:
 
 
 def _numbered(path: str, text: str, wanted: set[int]) -> str:
-    lines = list(_wanted(text, wanted))
+    lines = list(_selected_parts(text, wanted))
     return f"# {path}\n" + "\n".join(lines) if lines else ""
 
 
-def _wanted(text: str, wanted: set[int]) -> Iterator[str]:
+def _selected_parts(text: str, wanted: set[int]) -> Iterator[str]:
     last = 0
     for number, line in enumerate(text.split("\n"), 1):  # git, too, counts lines by "\n" alone
         if number in wanted:

@@ -177,12 +177,12 @@ class Deliberation:
         left = [one for name, one in self.reviewers.items() if name not in self.excluded]
         for one in list(left):
             heard[one.name] = self._heard_by(one.name, number, provisional, debates)
-            if (known := self._recorded(one.name, number)) is not None:
+            if (known := self._recorded_statement(one.name, number)) is not None:
                 said[one.name] = known
                 self.quorum.note_success(one.name)
                 left.remove(one)
         with ThreadPoolExecutor(max(1, len(left)), thread_name_prefix="reviewer") as threads:
-            pending = {threads.submit(self._ask, one, number, *heard[one.name]): one for one in left}
+            pending = {threads.submit(self._ask_reviewer, one, number, *heard[one.name]): one for one in left}
             try:
                 self._collect(pending, said, number)
             except BaseException:
@@ -230,7 +230,7 @@ class Deliberation:
             )
         return checked.vote
 
-    def _recorded(self, name: str, number: int) -> Any:
+    def _recorded_statement(self, name: str, number: int) -> Any:
         """The statement of a reviewer that an earlier process recorded; None if there is none, or if the line is not a
         whole and valid statement, so that the reviewer is asked again."""
         line = self.known.get((self.phase.value, number, name))
@@ -272,7 +272,7 @@ class Deliberation:
                 f"{self.section.quorum} must vote; failed: {named}"
             )
 
-    def _ask(
+    def _ask_reviewer(
         self, reviewer: Reviewer, number: int, thinking: list[ReviewerStatement], debates: list[ReviewerStatement]
     ) -> Json:
         """Wait for a free slot of the reviewer's server, then ask the reviewer; runs in a thread of its own."""
@@ -295,7 +295,7 @@ class Deliberation:
                 self.quorum.note_retry,
                 self.reductions.append,
                 self.section.log_reductions,
-            ).ask()
+            ).ask_until_valid()
         finally:
             if slot is not None:
                 slot.release()

@@ -115,7 +115,7 @@ def plan(
         tokens = store.plain.count(text) if summary_tokens is None else summary_tokens
         entry = {"summary": text, "summary_tokens": tokens}
     kept = before.summary_id if keep_summary and strategy in ("window", "reset") else None
-    cut = before.after(
+    cut = before.with_compaction(
         {"strategy": strategy, "end_seq": end_seq, "at_seq": store.last_seq, "summary_id": kept, "carried": carried}
     )
     start = before.mask_end if strategy == "mask" else before.end_seq
@@ -172,7 +172,7 @@ def trimmed(store: CompactableMessages, start_seq: int, end_seq: int, largest: i
     """A trim of the messages from `start_seq` to `end_seq`, computed but not committed."""
     before = store.index.cut
     line = {"strategy": "trim", "start_seq": start_seq, "end_seq": end_seq, "largest": largest}
-    cut = before.after({**line, "at_seq": store.last_seq})
+    cut = before.with_compaction({**line, "at_seq": store.last_seq})
     return PlannedCompaction("trim", start_seq, end_seq, None, None, None, cut)
 
 
@@ -194,7 +194,7 @@ def brief(store: CompactableMessages, seq: int) -> int:
     """Make `seq`, the newest message, the valid briefing; returns the id of the compaction."""
     before = store.get_current_token_count()
     line = {"strategy": "brief", "end_seq": seq, "at_seq": store.last_seq}
-    cut = store.index.cut.after(line)
+    cut = store.index.cut.with_compaction(line)
     after = tokens_after(store, PlannedCompaction("brief", seq, seq, None, None, None, cut))
     store.sync(force=True)  # the briefing must be durable before the line that refers to it
     return store.compactions.add(strategy="brief", start_seq=seq, end_seq=seq, tokens_before=before, tokens_after=after)

@@ -120,7 +120,7 @@ class CompactionStore(Store):
         if self._read > self.file.size:
             self._cut, self._read = Cut(), 0
         for _, record in self.file.records(self._read):
-            self._cut = self._cut.after(record)
+            self._cut = self._cut.with_compaction(record)
         self._read = self.file.size
         return self._cut
 

@@ -66,11 +66,11 @@ class Totals:
 
         A difference of costs of at most a millionth counts as 0, since sums are rounded.
         """
-        more = self.without(other)
+        more = self.difference(other)
         parts = {one.name: max(0, getattr(more, one.name)) for one in fields(more)}
         return Totals(**parts | {"cost": more.cost if more.cost > 1e-6 else 0.0})
 
-    def without(self, other: Totals) -> Totals:
+    def difference(self, other: Totals) -> Totals:
         """The difference of these totals and the totals `other`."""
         return Totals(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 

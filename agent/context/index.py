@@ -61,7 +61,7 @@ class Cut:
     trims: tuple[tuple[int, int, int], ...] = ()
     briefed_at: int = 0  # the valid briefing is the newest one up to this message, or up to `at_seq` if that is larger
 
-    def after(self, record: Json) -> Cut:
+    def with_compaction(self, record: Json) -> Cut:
         """The combined effect of the compactions together with one more line of compactions.jsonl."""
         end = int(record.get("end_seq") or 0)
         at = int(record.get("at_seq") or end)
@@ -91,7 +91,7 @@ class Cut:
         """Read the combined effect of the compactions from compactions.jsonl."""
         cut = cls()
         for _, record in records(path, id_key="id", damage=damage):
-            cut = cut.after(record)
+            cut = cut.with_compaction(record)
         return cut
 
 
@@ -175,10 +175,10 @@ class MessageIndex:
             if before is not None and known.first is not None:
                 survey, start = before.in_front(cut, origin), known.first
         for offset, record in records(path, start, damage=damage):
-            survey.feed(record, offset, damage)
+            survey.read_record(record, offset, damage)
         return survey
 
-    def feed(self, record: Json, offset: int, damage: DamagedLines | None = None) -> None:
+    def read_record(self, record: Json, offset: int, damage: DamagedLines | None = None) -> None:
         """Add one record of messages.jsonl; if it is illegible, only its number is used, and it is added to
         `damage`."""
         if is_legible(record):

@@ -136,7 +136,7 @@ class TaskContextManager:
         self._messages.noticed = self._notice
         for store in self._stores.values():
             if store.is_used(settings):
-                store.file.make()
+                store.file.create()
             self.repairs += store.repairs + store.file.damaged
             store.file.noticed = self._notice
         row = self.row
@@ -270,7 +270,7 @@ class TaskContextManager:
     def _totals_here(self) -> Totals:
         counted = replace(self._messages.totals(), tool_calls=self._tools.count_tool_calls())
         inherited = self._inherited
-        return counted.without(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
+        return counted.difference(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
 
     def _not_here(self) -> Totals:
         """The part of the row's totals that comes from attempts with files in another place."""
@@ -331,14 +331,14 @@ class TaskContextManager:
         that of the issue; the title in the outcome is that of the pull request.
         """
         code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
-        self._end(Status.COMPLETED, outcome=code, untold=unnotified)
+        self._close(Status.COMPLETED, outcome=code, untold=unnotified)
 
     def fail(self, error_message: str, code: str = "error", *, unnotified: bool = False) -> None:
         """End a task that failed: set the status failed with the reason, and move the folder to completed/.
 
         `unnotified`: the end could not be reported to people, so the daemon reports it later.
         """
-        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code, untold=unnotified)
+        self._close(Status.FAILED, error_message=self._redact(error_message), error_code=code, untold=unnotified)
 
     def stopped(self, message: str = "", code: str | None = None, *, unnotified: bool = False) -> None:
         """End a task that was stopped: set the status stopped and move the folder to completed/.
@@ -346,7 +346,7 @@ class TaskContextManager:
         `code`: the reason of the stop, if no person requested it.  `unnotified`: the end could not be reported to
         people, so the daemon reports it later.
         """
-        self._end(
+        self._close(
             Status.STOPPED,
             error_message=self._redact(message) or None,
             error_code=code,
@@ -385,7 +385,7 @@ class TaskContextManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _end(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
+    def _close(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
         """Sync the last line and `end.json`, then commit the row, then move the folder and sync both parents.
 
         A crash between the commit and the move leaves a closed row with its folder in running/, which the next start

@@ -97,7 +97,7 @@ class MessageStore:
         if old_format_import.is_plain(self.messages_path):
             self.repairs.append(old_format_import.convert_file(self.messages_path))
         self._file = JsonlFile(self.messages_path, durability=durability)
-        self._file.make()
+        self._file.create()
         self._view = ViewFile(self.current_path, sync=durability != "none")
         self._stale = False
         self._lost: set[str] = set()  # open calls of which another program removed the record from the file
@@ -469,7 +469,7 @@ class MessageStore:
     def append_copy(self, record: Json) -> None:
         """Append a record that is not in the view, the copy of a summary, for the module `compaction`."""
         offset = self._file.append(record)
-        self._survey.feed(record, offset)
+        self._survey.read_record(record, offset)
 
     def _load(self, known: MessageIndex | None = None) -> None:
         self._survey = MessageIndex.read(
@@ -559,7 +559,7 @@ class MessageStore:
             }
             if known is not None:
                 self._place(record, known.get("output"), known["seq"])
-            self._survey.feed(record, self._file.append(record))
+            self._survey.read_record(record, self._file.append(record))
             self.repairs.append(
                 f"messages.jsonl: call {call['id']} of {call['name']} had no result; "
                 + ("its outcome is unknown" if known is None else f"taken from tools.jsonl, {known['seq']}")

@@ -158,7 +158,7 @@ class Daemon:
                 record(self.settings, supervisor.installed.code)
             if reloader is not None and not once:
                 self._keep_reloading(reloader, supervisor)
-            return self._once(wiring, supervisor) if once else self._forever(supervisor)
+            return self._poll_once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             if courier is not None:
                 courier.stop()
@@ -191,7 +191,7 @@ class Daemon:
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
 
-    def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
+    def _poll_once(self, wiring: Wiring, supervisor: Supervisor) -> int:
         """Poll all sources once and work on every due task. Returns 3 when a source could not be polled and nothing
         else failed.
 
@@ -202,14 +202,14 @@ class Daemon:
             self.pollers = self._pollers(wiring)
             asked = not self.pollers.poll_once()
         supervisor.dead_rows.requeue()
-        self._tell(wiring)
+        self._send_notifications(wiring)
         if self.role == "producer":
             return 0 if asked else HostError.exit_code
         for row in wiring.ledger.running_here():
             if wiring.ledger.is_mine(row, wiring.owner):
                 self.events.emit("worker_awaited", uuid=row.uuid)
-        code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
-        self._tell(wiring)
+        code = self._step_until(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
+        self._send_notifications(wiring)
         self._remember(supervisor)
         return code or (0 if asked or self.drain else HostError.exit_code)
 
@@ -222,7 +222,7 @@ class Daemon:
                 poller.start()
         if supervisor.courier is not None:
             supervisor.courier.start()
-        return self._work(supervisor, lambda: False)
+        return self._step_until(supervisor, lambda: False)
 
     def _serve_webhooks(self, pollers: Pollers) -> None:
         """Open the endpoint of webhooks, if one is configured.  Raises HostError when its port is in use."""
@@ -260,7 +260,7 @@ class Daemon:
         """Raise ConfigError for a reviewer with an unknown template; while the folder of the templates is broken, raise
         no error, since the folder may contain the template."""
         if self.settings.consensus.enabled and (reloader is None or not reloader.loader.error):
-            check_reviewer_templates(self.settings, prompts.known())
+            check_reviewer_templates(self.settings, prompts.accepted_names())
 
     def _keep_reloading(self, reloader: TemplateReloader, supervisor: Supervisor) -> None:
         def died(seconds: float) -> None:
@@ -291,7 +291,7 @@ class Daemon:
 
         return BrokerClient(self.settings, self.events, self.waker.wake)
 
-    def _tell(self, wiring: Wiring) -> None:
+    def _send_notifications(self, wiring: Wiring) -> None:
         """Post the comments and labels that could not be posted when a task ended, except on a source that hangs."""
         pollers = self.pollers
         with self._surviving("ledger"):
@@ -310,7 +310,7 @@ class Daemon:
         finally:
             supervisor.extraction.stop()
 
-    def _work(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
+    def _step_until(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
         """Call the supervisor's `step` until `done` returns True, or the daemon is drained or killed."""
         try:
             return self._steps(supervisor, done, once=once)
@@ -335,7 +335,7 @@ class Daemon:
                 self.events.emit("drain_overdue", uuids=sorted({*supervisor.children, *supervisor.inherited.owners}))
                 supervisor.kill()
             self._obey_poke()
-            error = self._step(supervisor, woken=woken or once)
+            error = self._step_supervisor(supervisor, woken=woken or once)
             unasked = self.pollers.unreachable() if self.pollers is not None else ""
             pulse.write(
                 [
@@ -351,7 +351,7 @@ class Daemon:
                 raise error  # no worker is alive and nothing can be written, so the wait would never end
             if draining and not supervisor.busy():
                 return 0
-            if once and not draining and not supervisor.busy() and supervisor.room.settle():
+            if once and not draining and not supervisor.busy() and supervisor.room.check_at_end():
                 continue
             if not draining and done():
                 return supervisor.exit_codes.worst()
@@ -367,7 +367,7 @@ class Daemon:
         """Wait until a worker reports or ends, the poller or the broker brings a task, the ledger sends a notification,
         a signal arrives, or the next step is due. Returns False if the next step became due and no event came, else
         True."""
-        notices = None if once else self._hear(supervisor)
+        notices = None if once else self._open_notices(supervisor)
         supervisor.tells = notices is not None
         if supervisor.courier is not None:
             supervisor.courier.tells = supervisor.tells
@@ -396,7 +396,7 @@ class Daemon:
                 supervisor.courier.wake()
         return True
 
-    def _hear(self, supervisor: Supervisor) -> Notices | None:
+    def _open_notices(self, supervisor: Supervisor) -> Notices | None:
         """The connection for the ledger's notifications, None while there is none. After it was lost, it is opened
         again after LISTEN_SECONDS."""
         if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
@@ -404,7 +404,7 @@ class Daemon:
             self.notices = supervisor.ledger.notices()
         return self.notices
 
-    def _step(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
+    def _step_supervisor(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
         """One step of the supervisor; its error (None without one) is returned and not raised, since a busy database or
         a full disk must not end the daemon."""
         with self._surviving("supervisor", str(self.settings.base_dir)) as failed:

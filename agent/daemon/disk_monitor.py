@@ -41,7 +41,7 @@ class DiskMonitor:
         self.looked_at = -SECONDS
         # uuid of a task → (number of times the task was resumed, earliest time of the next resumption)
         self.tries: dict[str, tuple[int, float]] = {}
-        self.last: dict[str, int] = {}  # uuid of a task → number of times that `settle` resumed it
+        self.last: dict[str, int] = {}  # uuid of a task → number of times that `check_at_end` resumed it
 
     def check(self) -> None:
         """Check the disk, at most every five seconds: announce a shortage of space and its end, and resume tasks that
@@ -51,7 +51,7 @@ class DiskMonitor:
             return
         self.looked_at = now
         waiting = self._waiting()
-        before = self._judge(waiting)
+        before = self._check_free_space(waiting)
         if not self.why:
             items = self.wiring.items("disk_free")
             for row in waiting:
@@ -59,16 +59,16 @@ class DiskMonitor:
                     self._resume(row, now, at_once=bool(before))
             items.finish()
 
-    def settle(self) -> bool:
+    def check_at_end(self) -> bool:
         """Check the disk at the end of a run, when no running task can free space any more.
 
         Returns whether the disk has enough space again since the last check, or whether a task resumes that could not
-        write. `settle` is for people who start the program only now and then, and so have no daemon that would resume
-        the task."""
+        write. `check_at_end` is for people who start the program only now and then, and so have no daemon that would
+        resume the task."""
         waiting = self._waiting()
         if not self.why and not waiting:
             return False
-        before = self._judge(waiting)
+        before = self._check_free_space(waiting)
         if self.why:
             return False
         resumed = []
@@ -82,7 +82,7 @@ class DiskMonitor:
         items.finish()
         return bool(before or resumed)
 
-    def _judge(self, waiting: list[Row]) -> str:
+    def _check_free_space(self, waiting: list[Row]) -> str:
         """Check the free space and announce a change; returns the reason that the previous check found."""
         before, self.why = self.why, shortage(self.wiring.settings, probe=bool(self.why or waiting))
         if self.why and not before:

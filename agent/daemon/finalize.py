@@ -60,7 +60,7 @@ def close_from_outside(wiring: Wiring, row: Row) -> bool:
         return False
     try:
         notify_closed(wiring, row, folder)
-        _move(wiring, row, folder)
+        _move_to_completed(wiring, row, folder)
     finally:
         durable_files.unlock(lock)
     return True
@@ -108,7 +108,7 @@ def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[st
             with suppress(LockHeld):
                 lock = durable_files.lock(folder / "lock")
                 try:
-                    _move(wiring, row, folder)
+                    _move_to_completed(wiring, row, folder)
                 finally:
                     durable_files.unlock(lock)
                 moved.append(row.uuid)
@@ -226,7 +226,7 @@ def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: P
     return ()
 
 
-def _move(wiring: Wiring, row: Row, folder: Path) -> None:
+def _move_to_completed(wiring: Wiring, row: Row, folder: Path) -> None:
     """Record the end in the task's folder and move the folder to `completed/`.
 
     If `completed/` has a folder of this task already, that folder is not replaced. A task has a folder in both places

@@ -40,7 +40,7 @@ class InstalledProgram:
         self.changed = ""
         self.looked_at = clock.monotonic()
 
-    def change(self) -> str:
+    def describe_change(self) -> str:
         """A sentence that names files that changed since this object was made, "" if the content of all is the same.
         Files are compared at most once in SECONDS. The first sentence stays, even if the files are restored."""
         now = clock.monotonic()

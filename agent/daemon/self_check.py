@@ -57,7 +57,7 @@ class SelfCheck:
         """Make all checks, and set `why`; returns whether base_dir or the database file was replaced, so that rows and
         folders must be reconciled."""
         replaced = self._replaced()
-        before, self.why = self.why, self._why()
+        before, self.why = self.why, self._failure_reason()
         if self.why and self.why != before:
             self.wiring.events.emit("ground_unfit", why=self.why)
         elif before and not self.why:
@@ -84,7 +84,7 @@ class SelfCheck:
         self.seen = self._identities()
         return True
 
-    def _why(self) -> str:
+    def _failure_reason(self) -> str:
         return self._lost_lock() or self._unusable() or migrate.newer(self.wiring.db)
 
     def _unusable(self) -> str:

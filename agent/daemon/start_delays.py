@@ -50,17 +50,17 @@ class StartDelays:
         now = clock.monotonic()
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
-    def hold(self, uuid: str, seconds: float, why: str = "", lasts: float = 0.0) -> None:
+    def delay_start(self, uuid: str, seconds: float, why: str = "", lasts: float = 0.0) -> None:
         """Start no worker for the task in the next `seconds` seconds; sets the task's number of refused starts to 0.
         `lasts`: the number of seconds after which the reason `why` will end, if it is more than `seconds`."""
         self._delay(uuid, 0, seconds, why, lasts)
 
     def hold_back(self, uuid: str, seconds: float) -> None:
-        """Let the task wait for `seconds` seconds, but not longer than until `let_go` is called."""
-        self.hold(uuid, seconds)
+        """Let the task wait for `seconds` seconds, but not longer than until `release_all` is called."""
+        self.delay_start(uuid, seconds)
         self.held_back.add(uuid)
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """End the waiting of the tasks that were held back."""
         for uuid in self.held_back:
             if self.known.get(uuid, (1, 0.0))[0] == 0:
@@ -79,7 +79,7 @@ class StartDelays:
         now = clock.monotonic()
         return {uuid: delay for uuid, (end, delay) in self.reasons.items() if now < end}
 
-    def end(self, uuid: str) -> None:
+    def forget_delay(self, uuid: str) -> None:
         """Drop the reason of the task's delay, since nothing holds the task any more."""
         self.reasons.pop(uuid, None)
 

@@ -164,9 +164,9 @@ class StartHolds:
         before = [asdict(one) for one in self.known.values()]
         for kind, place in resources_of(self.settings, row).items():
             if failed and code in CODES[kind] and not (kind == "host" and _has_got_on(row) and code != NO_SANDBOX):
-                self._failed(kind, code, row)
+                self._count_failure(kind, code, row)
             elif _has_got_on(row) or (kind != "server" and row.status is Status.COMPLETED):
-                self._free(place)
+                self._release_hold(place)
             elif (hold := self.known.get(place)) is not None and hold.probe == uuid:
                 hold.probe = ""  # the probe ended without progress, in a way that shows nothing about the place
         if before != [asdict(one) for one in self.known.values()]:
@@ -175,7 +175,7 @@ class StartHolds:
     def note_unclaimed(self, uuid: str) -> None:
         """Record that a worker ended before it owned its task, which may be a failure of this host."""
         if (row := self.ledger.get(uuid)) is not None:
-            self._failed("host", DIED, row)
+            self._count_failure("host", DIED, row)
             self._write()
 
     def check_probe(self) -> None:
@@ -184,7 +184,7 @@ class StartHolds:
             if hold.code == NO_SANDBOX:
                 continue  # an answer of the model does not prove that the sandbox works
             if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
-                self._free(hold.place)
+                self._release_hold(hold.place)
                 self._write()
 
     def is_held(self, row: Row) -> bool:
@@ -206,7 +206,7 @@ class StartHolds:
         hold = self.known.get(_server_of(self.settings))
         return hold is not None and bool(hold.until) and _lasts(hold, clock.stamp())
 
-    def _failed(self, kind: Kind, code: str, row: Row) -> None:
+    def _count_failure(self, kind: Kind, code: str, row: Row) -> None:
         place = resources_of(self.settings, row)[kind]
         hold = self.known.get(place)
         if hold is None or (hold.code != code and kind != "host"):
@@ -216,13 +216,13 @@ class StartHolds:
         if len(hold.tasks) < MANY:
             return
         if not hold.until:
-            hold.until = _after(FIRST_SECONDS)
+            hold.until = _time_after(FIRST_SECONDS)
             self.events.emit("starts_held", place=place, code=code, tasks=hold.tasks, until=hold.until)
         elif hold.probe == row.uuid:
             hold.tries, hold.probe = hold.tries + 1, ""
-            hold.until = _after(min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**hold.tries))
+            hold.until = _time_after(min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**hold.tries))
 
-    def _free(self, place: str) -> None:
+    def _release_hold(self, place: str) -> None:
         hold = self.known.pop(place, None)
         if hold is not None and hold.until:
             self.events.emit("starts_go_on", place=place)
@@ -292,7 +292,7 @@ def _lasts(hold: StartHold, now: str) -> bool:
     The end of a hold that is further away than the longest hold was written before the clock was set back, and is
     ignored: otherwise a hold of minutes would last for years.
     """
-    return now < hold.until <= _after(LONGEST_SECONDS)
+    return now < hold.until <= _time_after(LONGEST_SECONDS)
 
 
 def _has_got_on(row: Row) -> bool:
@@ -300,5 +300,5 @@ def _has_got_on(row: Row) -> bool:
     return row.llm_call_count + row.tool_call_count > row.progress_at_claim
 
 
-def _after(seconds: float) -> str:
+def _time_after(seconds: float) -> str:
     return clock.stamp(clock.now() + timedelta(seconds=seconds))

@@ -90,7 +90,7 @@ class Supervisor:
         self.watchdog = Watchdog(wiring, self.blame.record_hang, self.here.read)
         self.room = DiskMonitor(wiring)
         self.delays = StartDelays()
-        self.holds = StartHolds(self.settings, self.ledger, self.events, self.delays.let_go)
+        self.holds = StartHolds(self.settings, self.ledger, self.events, self.delays.release_all)
         self.home = HostAffinity(self.settings)
         self.installed = InstalledProgram()
         self.children: dict[str, WorkerProcess] = {}
@@ -366,7 +366,7 @@ class Supervisor:
         """Whether the program's files were replaced while this daemon ran, so that a new worker would not fit to it;
         this is reported once."""
         before = self.installed.changed
-        if (why := self.installed.change()) and not before:
+        if (why := self.installed.describe_change()) and not before:
             self.events.emit("code_changed", why=why, todo=RESTART)
         return bool(why)
 
@@ -387,11 +387,11 @@ class Supervisor:
         if seconds and uuid not in self.delays.known:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
         if seconds:
-            self.delays.hold(uuid, seconds, f"it is left to {row.hostname}, which has its {what}", lasts)
+            self.delays.delay_start(uuid, seconds, f"it is left to {row.hostname}, which has its {what}", lasts)
         elif self.holds.is_held(row):
             self.delays.hold_back(uuid, HELD_SECONDS)
         else:
-            self.delays.end(uuid)
+            self.delays.forget_delay(uuid)
             return False
         return True
 

@@ -32,7 +32,7 @@ class TemplateReloader:
 
     def step(self) -> None:
         """Check the folder with the templates and the stored download once, and use a new valid set of templates."""
-        prompts.use(self.loader.refresh())
+        prompts.set_replacements(self.loader.refresh())
 
     def download_if_due(self) -> None:
         """Download the set of templates if the last try was `prompts.ttl_seconds` ago; only this thread waits for the

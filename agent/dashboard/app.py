@@ -100,7 +100,12 @@ class Site:
             Route(f"{task}/messages/{{number}}", partial(self.record, part="messages")),
             Route(f"{task}/compactions/{{number}}", partial(self.record, part="compactions")),
         ]
-        handlers: dict[Any, Any] = {404: self.missing, 405: self.missing, 500: self.broken, ClientDisconnect: self.gone}
+        handlers: dict[Any, Any] = {
+            404: self.missing,
+            405: self.missing,
+            500: self.broken,
+            ClientDisconnect: self.client_gone_response,
+        }
         return RequestChecks(Starlette(routes=routes, exception_handlers=handlers), self)
 
     async def warm(self) -> None:
@@ -155,7 +160,7 @@ class Site:
     async def memory(self, request: Request) -> Response:
         """Answers `/memory`: the list of memory records, or a search in them."""
         given = dict(request.query_params)
-        return await self.page(request, "memory", lambda: memory_pages.listed(self.settings, given))
+        return await self.page(request, "memory", lambda: memory_pages.matching_records(self.settings, given))
 
     async def memory_record(self, request: Request) -> Response:
         """Answers `/memory/ID`: one memory record."""
@@ -182,7 +187,7 @@ class Site:
         threads of `pool`, if it is given."""
         seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
-            return await asyncio.wait_for(self._made(request, template, build, pool), seconds)
+            return await asyncio.wait_for(self._render(request, template, build, pool), seconds)
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
             return self._problem(request, 503, problem)
@@ -191,7 +196,7 @@ class Site:
         except (MakimonoError, OSError) as error:
             return self._problem(request, 503, str(error))
 
-    async def _made(
+    async def _render(
         self, request: Request, template: str, build: Callable[[], Json | None], pool: ThreadPoolExecutor | None
     ) -> Response:
         view = await self.run(build, pool)
@@ -226,7 +231,7 @@ class Site:
         problem = "this page cannot be made: a mistake of this program; the log of the command has the traceback"
         return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
 
-    async def gone(self, _request: Request, _error: Exception) -> Response:
+    async def client_gone_response(self, _request: Request, _error: Exception) -> Response:
         """The answer to a client that went away, or was ended, before it had sent its form; nobody reads it."""
         return Response(status_code=408)
 

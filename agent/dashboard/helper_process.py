@@ -108,7 +108,7 @@ def _preview(settings: Settings, uuid: str) -> Json:
         body = None
         if found.path is not None and found.path.stat().st_size <= 4 * LONGEST_REQUEST:
             body = orjson.dumps(request_of(found.path), option=orjson.OPT_INDENT_2).decode()
-        why = orjson.loads(orjson.dumps({**found.why(), "messages": found.messages}, default=str))
+        why = orjson.loads(orjson.dumps({**found.to_json(), "messages": found.messages}, default=str))
     if body is not None and len(body) > LONGEST_REQUEST:
         end = word_end(body, LONGEST_REQUEST)
         body = f"{body[:end]}\n… {len(body) - end:,} characters more"

@@ -25,7 +25,7 @@ BUSY_SECONDS = 0.5
 SHOWN_STATUSES = STATUSES[:-1]
 
 
-def listed(settings: Settings, given: Mapping[str, str]) -> Json:
+def matching_records(settings: Settings, given: Mapping[str, str]) -> Json:
     """The memory records that match the parameters of the address: `text` is a search, `namespace` filters; without
     `text`, `strategy` and `status` filter too, and `after` is the id of the last record of the previous page. Raises
     MemoryUnavailable, or UsageError for a filter that is not allowed or an unknown `after`."""

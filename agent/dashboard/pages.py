@@ -58,7 +58,7 @@ class Pages:
         """The value of the page with the list of tasks."""
         try:
             with self.reader.ledger() as ledger:
-                return {"page": "tasks", "problems": [], **task_list.listed(self.settings, ledger, query)}
+                return {"page": "tasks", "problems": [], **task_list.list_page(self.settings, ledger, query)}
         except MakimonoError as error:
             empty: Json = {"query": {"status": "", "text": "", "host": "", "repository": "", "page": 1}}
             return {"page": "tasks", "problems": [str(error)], **empty, "tasks": [], "counts": {}, "total": 0}

@@ -50,7 +50,7 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
 
     def ask() -> None:
         try:
-            done.set_result(_asked(settings, address, uuid, part, given))
+            done.set_result(_fetch_answer(settings, address, uuid, part, given))
         except BaseException as error:  # noqa: BLE001 - the error is raised again where the result is used
             done.set_exception(error)
         finally:
@@ -63,7 +63,7 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
         raise HostError(f"the page at {address} takes longer than {SECONDS:.0f} s for one answer") from error
 
 
-def _asked(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
+def _fetch_answer(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
     """The other host's answer. Each read of its headers has a time-out, but not all reads together."""
     import requests
     import urllib3

@@ -105,7 +105,7 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
         found["change"] = task_parts.change(folder, row, CHANGE_SECONDS)
     for name, part in LISTS.items():
         with _part_named(view, name):
-            found[name] = _all(folder, part)
+            found[name] = _newest_records(folder, part)
     whole: list[Json] = []
     try:
         for one in reversed((found["compactions"] or {}).get("records", ())):
@@ -125,7 +125,7 @@ def _part_named(view: Json, name: str) -> Iterator[None]:
         view["problems"].append(f"{name} cannot be read: {error}")
 
 
-def _all(folder: Path, part: Callable[[Path, int | None], Json]) -> Json:
+def _newest_records(folder: Path, part: Callable[[Path, int | None], Json]) -> Json:
     """The newest MOST_RECORDS records of a part of the page, the newest first."""
     found = part(folder, None)
     records, damage = list(found["records"]), list(found["damage"])

@@ -104,7 +104,7 @@ def _searched(text: str) -> str:
     return text.replace("\0", "")[:LONGEST_SEARCH]  # PostgreSQL refuses NUL
 
 
-def listed(settings: Settings, ledger: Ledger, query: TaskListQuery) -> Json:
+def list_page(settings: Settings, ledger: Ledger, query: TaskListQuery) -> Json:
     """The value of one page of the task list."""
     reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
     name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"

@@ -54,7 +54,9 @@ MOST_LINES = 10_000
 """The maximum number of lines of a task's diff that the page shows."""
 
 
-def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq") -> Json:
+def newest_records(
+    folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq"
+) -> Json:
     """The newest COUNT records of a file, the newest first, each converted by `build`; if `before` is given, only
     records before that number. Raises OSError."""
     path = folder / name
@@ -203,17 +205,17 @@ def _lines(value: Any) -> Any:
 
 def compactions(folder: Path, before: int | None) -> Json:
     """The newest compactions of a task."""
-    return listed(folder, COMPACTIONS, compaction_line, before, "id")
+    return newest_records(folder, COMPACTIONS, compaction_line, before, "id")
 
 
 def requests(folder: Path, before: int | None) -> Json:
     """The newest requests of a task to models, with their latencies, tokens and cost."""
-    return listed(folder, REQUESTS, request_line, before)
+    return newest_records(folder, REQUESTS, request_line, before)
 
 
 def recalled(folder: Path, before: int | None) -> Json:
     """The newest retrievals of a task from long-term memory, with hits and scores."""
-    return listed(folder, "recalled.jsonl", _retrieval, before)
+    return newest_records(folder, "recalled.jsonl", _retrieval, before)
 
 
 def _retrieval(record: Json) -> Json:
@@ -234,7 +236,7 @@ def _retrieval(record: Json) -> Json:
 
 def deliberations(folder: Path, before: int | None) -> Json:
     """The newest lines of a task's deliberations: votes with their reasons, failures, decisions."""
-    return listed(folder, "deliberations.jsonl", _deliberation, before)
+    return newest_records(folder, "deliberations.jsonl", _deliberation, before)
 
 
 def _deliberation(record: Json) -> Json:
@@ -259,7 +261,7 @@ def _deliberation(record: Json) -> Json:
 
 def effects(folder: Path, before: int | None) -> Json:
     """The newest intents and receipts of outside effects, without receipts that only store columns of the row."""
-    found = listed(folder, "effects.jsonl", _effect, before)
+    found = newest_records(folder, "effects.jsonl", _effect, before)
     return {**found, "records": [one for one in found["records"] if one["name"] != ROW]}
 
 

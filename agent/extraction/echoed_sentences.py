@@ -76,14 +76,14 @@ def divide(text: str, others: Iterable[str]) -> Divided:
     repeated: set[int] = set()
     for other in others if wanted or spelled else ():
         if wanted:
-            repeated.update(_in(other, wanted))
+            repeated.update(_matches_in_text(other, wanted))
         for reading in readings(other) if spelled else ():
             for one in [plain for plain in spelled if plain in reading]:
                 repeated.update(spelled.pop(one))
     return Divided(_joined(parts, repeated, taken=False), _joined(parts, repeated, taken=True))
 
 
-def _in(text: str, wanted: dict[int, dict[tuple[str, ...], set[int]]]) -> Iterator[int]:
+def _matches_in_text(text: str, wanted: dict[int, dict[tuple[str, ...], set[int]]]) -> Iterator[int]:
     last: deque[str] = deque(maxlen=max(wanted))
     for found in _WORD.finditer(text):
         last.append(found[0].casefold())

@@ -128,4 +128,4 @@ class FactCheck:
             trust=VERIFIED,
             client_token=f"{fact.id}:{path}:{blob}",
         )
-        self.store.judge(event, [fact.id], helped=False)
+        self.store.add_outcome(event, [fact.id], helped=False)

@@ -111,7 +111,7 @@ class Feedback:
             trust=trust,
             client_token=f"{row.uuid}:{token}",
         )
-        self.store.judge(event, [str(one) for one in episode.metadata.get("recalled") or ()], helped=helped)
+        self.store.add_outcome(event, [str(one) for one in episode.metadata.get("recalled") or ()], helped=helped)
         known = notes_of(episode.metadata)
         if known | notes == known:
             return False

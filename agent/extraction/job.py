@@ -216,7 +216,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, j
     except (Fenced, MemoryUnavailable):
         raise
     except Exception as error:  # noqa: BLE001 - any error of a job counts as a failed try, of at most TRIES
-        return _failed(wiring, store, job, row, attempt, error)
+        return _record_failed_try(wiring, store, job, row, attempt, error)
     lease.check()
     store.jobs.end(job.id, jobs.DONE)
     seconds = round(clock.monotonic() - begun, 3)
@@ -224,7 +224,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, j
     return 0.0
 
 
-def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
+def _record_failed_try(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
     """Record a failed try of a job; return the seconds until the next try, 0 after the last."""
     log.mistake("extraction", row.uuid, error)
     why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]

@@ -68,7 +68,7 @@ class ModelExtraction:
         known = self._replaceable_records() if found is None else self._records_in_request(found)
         try:
             if found is None:
-                found = model_request.ask(
+                found = model_request.ask_model(
                     self.wiring.settings,
                     folder,
                     events,
@@ -80,7 +80,7 @@ class ModelExtraction:
         finally:
             self._count_requests()
         self.check()
-        judged = proposals.judge(found["answer"], events, known)
+        judged = proposals.check_proposals(found["answer"], events, known)
         made = sum(self._remember(one, ids[one.event.token]) for one in judged.accepted)
         return made, len(judged.dropped)
 

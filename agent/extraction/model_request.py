@@ -58,7 +58,7 @@ def recorded_answer(folder: Path) -> Json | None:
     return found if isinstance(found, dict) and not problem_of(found.get("answer")) else None
 
 
-def ask(
+def ask_model(
     settings: Settings,
     folder: Path,
     events: Sequence[SessionEvent],
@@ -80,13 +80,13 @@ def ask(
         with tempfile.TemporaryDirectory(prefix="makimono-memory-") as scratch:
             place = Path(scratch)
             with closing(MessageStore(place, settings, requests=requests)) as store:
-                return _ask(settings, folder, store, events, known, verified, announce, learnt)
+                return _send_question(settings, folder, store, events, known, verified, announce, learnt)
     finally:
         requests.sync(force=True)
         requests.close()
 
 
-def _ask(
+def _send_question(
     settings: Settings,
     folder: Path,
     store: MessageStore,

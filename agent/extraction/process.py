@@ -52,7 +52,7 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
-    sys.exit(_do(settings, uuid, _to(report)))
+    sys.exit(_run_extraction(settings, uuid, _listener_for(report)))
 
 
 def index(settings: Settings, request: IndexRequest, report: Connection | None = None) -> None:
@@ -90,7 +90,7 @@ def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
         os.setsid()
     log.lose_what_stderr_refuses()
     _prepare(title)
-    events = Events([_to(report)])
+    events = Events([_listener_for(report)])
     try:
         yield events
     except job.Stopped:
@@ -129,10 +129,10 @@ def detached(uuid: str) -> None:
     """Entry point of the process that `start_beside` starts. The process reads the settings from stdin, because they
     have secrets and the arguments of a process are public."""
     settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - `start_beside` wrote the settings to stdin
-    _do(settings, uuid, lambda _name, _fields: None)
+    _run_extraction(settings, uuid, lambda _name, _fields: None)
 
 
-def _do(settings: Settings, uuid: str, listener: Listener) -> int:
+def _run_extraction(settings: Settings, uuid: str, listener: Listener) -> int:
     try:
         _prepare(uuid)
         with closing(Wiring(settings, events=Events([listener]))) as wiring:
@@ -160,7 +160,7 @@ def give_way() -> None:
             durable_files.libc().syscall(ctypes.c_long(number), _OF_PROCESS, 0, _IDLE)
 
 
-def _to(report: Connection | None) -> Listener:
+def _listener_for(report: Connection | None) -> Listener:
     def send(name: str, fields: Mapping[str, Any]) -> None:
         if report is not None and not report.closed:
             with suppress(OSError, ValueError):  # the daemon that reads the events may have ended; the job continues

@@ -94,7 +94,7 @@ def problem_of(answer: Any) -> str:
     return f"{where}: {error.message[:200]}"
 
 
-def judge(answer: Json, events: Sequence[SessionEvent], known: Sequence[MemoryRecord]) -> Judged:
+def check_proposals(answer: Json, events: Sequence[SessionEvent], known: Sequence[MemoryRecord]) -> Judged:
     """Accept or drop each proposal of an answer that fits the schema.  A proposal names its event by the position in
     `events`, from 1."""
     shown = {record.id: record for record in known}

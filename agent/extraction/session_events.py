@@ -114,9 +114,9 @@ class OtherTexts:
 
     def divide(self, text: str) -> Divided:
         """Split `text` into the model's own sentences and those that repeat another text."""
-        return divide(text, self._all()) if text.strip() else Divided("", "")
+        return divide(text, self._every_text()) if text.strip() else Divided("", "")
 
-    def _all(self) -> Iterator[str]:
+    def _every_text(self) -> Iterator[str]:
         yield from self.untrusted
         yield from self.task.texts_of_others()
 

@@ -34,7 +34,7 @@ from agent.filetree.descent import (
     printable,
     walk,
 )
-from agent.filetree.owners import give
+from agent.filetree.owners import change_owner
 from agent.filetree.removal import remove
 from agent.filetree.usage import Use, measuring, size
 
@@ -47,7 +47,7 @@ __all__ = [
     "Identity",
     "Use",
     "WalkedEntry",
-    "give",
+    "change_owner",
     "grant",
     "identity_of",
     "kind_of",

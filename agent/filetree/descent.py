@@ -121,11 +121,11 @@ class Descent:
         self.names.pop()
         try:
             if self._open[-1] < 0:
-                self._open[-1] = self._above(child)
+                self._open[-1] = self._open_parent(child)
         finally:
             os.close(child)
 
-    def _above(self, child: int) -> int:
+    def _open_parent(self, child: int) -> int:
         found = os.open("..", FOLDER, dir_fd=child)
         if identity_of(found) != self._known[-1]:
             os.close(found)
@@ -286,7 +286,7 @@ def walk(
                 while large and large[-1] >= len(listings):
                     large.pop()
                 while len(above) > len(way.names):
-                    yield _again(above.pop(), way)
+                    yield _second_visit(above.pop(), way)
                 continue
             try:
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
@@ -308,7 +308,7 @@ def walk(
                     if on_error is None:
                         raise
                     on_error(entry, error)
-                yield _again(entry, way)
+                yield _second_visit(entry, way)
                 continue
             if isinstance(listing, GeneratorType):
                 large.append(len(listings))
@@ -361,6 +361,6 @@ def _is_folder(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False)
 
 
-def _again(entry: WalkedEntry, way: Descent) -> WalkedEntry:
+def _second_visit(entry: WalkedEntry, way: Descent) -> WalkedEntry:
     entry.left, entry.folder = True, way.here
     return entry

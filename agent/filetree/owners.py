@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agent.filetree.descent import WalkedEntry
 
 
-def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
+def change_owner(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
     """Change the owner of `top` and of everything below it to `uid` and `gid`, without following links.
 
     With `only_from` only the files and folders that belong to the uid `only_from` change, and no symbolic link changes.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import AnswerOdd, ForgeUnreachable
-from agent.forge.http import came, is_page
+from agent.forge.http import describe_answer, is_page
 from agent.store.storable_text import fit_json
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class EtagCache:
             data = _loaded(body) if body else None
         except (ValueError, RecursionError) as error:
             kind = headers.get("content-type", "")
-            said = f"{what}: {came(status, kind, body)}, which is not JSON{advice}"
+            said = f"{what}: {describe_answer(status, kind, body)}, which is not JSON{advice}"
             # an HTML page instead of JSON means that the whole host is unavailable
             meant = ForgeUnreachable if is_page(kind) else AnswerOdd
             raise meant(said, maybe=verb != "GET") from error

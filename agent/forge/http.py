@@ -212,7 +212,7 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
     return answer
 
 
-def came(status: int, content_type: str, body: bytes) -> str:
+def describe_answer(status: int, content_type: str, body: bytes) -> str:
     """A description of an answer for people: status, content type and the first characters of the body."""
     start = " ".join(body[:SHOWN_BYTES].decode("utf-8", "replace").split())
     more = "…" if len(body) > SHOWN_BYTES else ""

@@ -58,7 +58,8 @@ def label_problems(
         others = {project: near(label, (one for one in there[project] if fold(one) not in ours)) for project in lacking}
         similar = {project: name for project, name in others.items() if name}
         if similar:
-            yield f"{key} is `{label}`, and {_where(similar)}: set the key to that, or rename the label there"
+            described = _describe_similar(similar)
+            yield f"{key} is `{label}`, and {described}: set the key to that, or rename the label there"
         elif state == "queued" and there and len(lacking) == len(there):
             rest = "only an assignment to the account starts a task" if start.assignee else "no label starts a task"
             yield (
@@ -67,7 +68,7 @@ def label_problems(
             )
 
 
-def _where(similar: Mapping[str, str]) -> str:
+def _describe_similar(similar: Mapping[str, str]) -> str:
     names = list(dict.fromkeys(similar.values()))
     have = f"{_projects(list(similar))} {'has' if len(similar) == 1 else 'have'}"
     return f"{have} {' and '.join(f'`{name}`' for name in names[:NAMED])} instead"

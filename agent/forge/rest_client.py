@@ -129,7 +129,7 @@ class RestClient(ABC):
                 self.reads.put(verb, path, query, answer)
                 return answer
             kind = headers.get("content-type", "")
-            page = http.came(status, kind, content) if http.is_page(kind) else ""
+            page = http.describe_answer(status, kind, content) if http.is_page(kind) else ""
             reasons = self._reasons(content)
             if status == 429:
                 pause = self.limiter.slow_down(EVERYTHING, self._retry_delay(headers), "it asks to slow down (429)")

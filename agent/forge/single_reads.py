@@ -30,7 +30,7 @@ class SingleReads:
     def scope(self) -> Iterator[None]:
         """A context manager: inside it, this thread sends each GET to the forge only once. A scope of `SingleReads`
         inside another scope is part of the outer scope."""
-        if self._answers is not None:
+        if self._answers_of_scope is not None:
             yield
             return
         self._of_thread.answers = {}
@@ -42,7 +42,7 @@ class SingleReads:
     def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> HttpAnswer | None:
         """The earlier answer to the same GET in the scope; None if the scope has no such answer. A call of `find` for
         another verb than GET removes all stored answers."""
-        answers = self._answers
+        answers = self._answers_of_scope
         if answers is None:
             return None
         if verb != "GET":
@@ -52,21 +52,21 @@ class SingleReads:
 
     def put(self, verb: str, path: str, query: Mapping[str, Any] | None, answer: HttpAnswer) -> None:
         """Store the answer to a GET; outside a scope, and for other verbs, `put` does nothing."""
-        if self._answers is not None and verb == "GET":
-            self._answers[request_name(path, query)] = answer
+        if self._answers_of_scope is not None and verb == "GET":
+            self._answers_of_scope[request_name(path, query)] = answer
 
     def put_item(self, path: str, item: dict[str, Any]) -> None:
         """Store an item of a list for `item`. It is not the answer to a GET of `path`, since items of a list lack
         fields: GitLab's merge requests have no `head_pipeline` in a list."""
-        if self._answers is not None:
-            self._answers[f"item {path}"] = HttpAnswer(200, data=item)
+        if self._answers_of_scope is not None:
+            self._answers_of_scope[f"item {path}"] = HttpAnswer(200, data=item)
 
     def item(self, path: str) -> dict[str, Any] | None:
         """The item of a list that was stored for `path` in this scope, else None."""
-        found = (self._answers or {}).get(f"item {path}")
+        found = (self._answers_of_scope or {}).get(f"item {path}")
         return None if found is None else found.data
 
     @property
-    def _answers(self) -> dict[str, HttpAnswer] | None:
+    def _answers_of_scope(self) -> dict[str, HttpAnswer] | None:
         found: dict[str, HttpAnswer] | None = getattr(self._of_thread, "answers", None)
         return found

@@ -159,7 +159,7 @@ class CommentPoller:
         stirred, self.cursor = self.forge.changed_since({key: row.url for key, row in rows.items()}, cursor)
         self.has_changed = bool(stirred)
         self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
-        self.stirred |= self._let_go(rows)
+        self.stirred |= self._released_tasks(rows)
         for key in sorted(self.stirred, key=lambda key: (key in self.late, str(key))):
             self.stirred.discard(key)
             if key not in rows:
@@ -176,12 +176,12 @@ class CommentPoller:
         said = why if item in why else f"{item}: {why}"
         self.events.emit("issue_skipped", source=self.forge.source, instance=self.forge.instance, why=said)
 
-    def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
+    def _released_tasks(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
         """The keys of tasks that a worker has put back or ended since the last poll.
 
         The comments on a task that its worker has left are read because nobody may have read a comment that was posted
         while the worker had the task, although the cursor of the list of changes is already past that comment. Once
-        every `PAUSED_SECONDS`, `_let_go` also returns the keys of all waiting tasks with a run.
+        every `PAUSED_SECONDS`, `_released_tasks` also returns the keys of all waiting tasks with a run.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
@@ -352,7 +352,7 @@ class CommentPoller:
             return True, None
         for comment in comments:
             if commands.command_in(comment, self.forge.own_names()) is not None:
-                self._tell(row, comment, "ended")
+                self._answer_comment(row, comment, "ended")
         return True, None
 
     def _continue(self, row: Row, asking: Comment) -> tuple[str | None, Refusal]:
@@ -366,16 +366,16 @@ class CommentPoller:
             seen=partial(self.seen.show, row.key, asking),  # if `read` has not shown it
         )
         if refused == "limit":
-            self._tell(row, asking, "limit")
+            self._answer_comment(row, asking, "limit")
         elif (
             refused == "taken"
             and asking.id not in row.handled_comments
             and self.forge.read_issue(row.key).state == "closed"
         ):
-            self._tell(row, asking, "closed")
+            self._answer_comment(row, asking, "closed")
         return uuid, refused
 
-    def _tell(self, row: Row, comment: Comment, why: Why) -> None:
+    def _answer_comment(self, row: Row, comment: Comment, why: Why) -> None:
         door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)
         post_reply(self.ledger, self.forge, self.events, door, row, comment, why)
 

@@ -32,10 +32,10 @@ def reason_on_forge(forge: Forge, key: TaskKey) -> str:
     elif labels.requested(issue.labels, "open") == "stop":
         act, done = "unlabelled", f"removed the label {labels.processing or labels.queued}"
         passive = f"The label {labels.processing or labels.queued} was removed"
-    return said(ForgeReports(forge).who_ended(key, act), done, passive)
+    return sentence_about(ForgeReports(forge).who_ended(key, act), done, passive)
 
 
-def said(who: str, done: str, passive: str) -> str:
+def sentence_about(who: str, done: str, passive: str) -> str:
     """Make a sentence from the account `who` and the phrase `done`, or from the phrase `passive` alone if the account
     is unknown ("")."""
     return f"{strip_terminal_controls(who)} {done}." if who else f"{passive}."

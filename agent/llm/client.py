@@ -396,7 +396,7 @@ class ChatClient(Learner, ABC):
                 raise  # the caller has to compact the conversation
             except ModelError as error:
                 if not self._give_up_pictures(error):
-                    self._failed(error)
+                    self._emit_failure(error)
                     raise
 
     def _sender(self, purpose: str, tokens: int) -> Callable[[Path], PendingRequest]:
@@ -431,7 +431,7 @@ class ChatClient(Learner, ABC):
         before = self.facts()
         if not self._another_way(error, summary=summary):
             first = self.calling.give_up(error)
-            self._failed(first)
+            self._emit_failure(first)
             raise first from (None if first is error else error)
         changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
         self.emit("model_adapted", learnt=changed, why=str(error))
@@ -457,7 +457,7 @@ class ChatClient(Learner, ABC):
         if not self.takes_no_pictures:
             self.pictures_refused = ""
 
-    def _failed(self, error: ModelError) -> None:
+    def _emit_failure(self, error: ModelError) -> None:
         self._keep_pictures()  # the request failed without its pictures too, so the pictures were not the reason
         self.emit("model_failed", code=error.code, error=str(error))
 

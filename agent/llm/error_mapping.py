@@ -60,7 +60,7 @@ LASTING = frozenset((501, 505, 510, 511))
 def map_error(said: ErrorBody, who: str) -> ModelError:
     """The typed error for a server's error body; `who` names the server in the error's message ("openai at
     https://api.openai.com/v1")."""
-    error = _judge(said, who)
+    error = _classify(said, who)
     error.tries = _tries(error, said)
     error.quote = said.message
     error.params = said.params
@@ -68,7 +68,7 @@ def map_error(said: ErrorBody, who: str) -> ModelError:
     return error
 
 
-def _judge(said: ErrorBody, who: str) -> ModelError:
+def _classify(said: ErrorBody, who: str) -> ModelError:
     status = said.status
     # the quotation gets no full stop, since the error message continues after it
     quote = said.quoted.removesuffix(".")

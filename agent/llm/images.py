@@ -29,7 +29,7 @@ def with_pictures(messages: Iterable[Json], folder: Path, form: str) -> Iterator
     a message."""
     for message in messages:
         pictures = message.get(NAME)
-        yield message if not pictures else _with(message, pictures, folder, form)
+        yield message if not pictures else _message_with_pictures(message, pictures, folder, form)
 
 
 def placeholder(count: int) -> str:
@@ -38,7 +38,7 @@ def placeholder(count: int) -> str:
     return f"[{them} to this message. You cannot see {'it' if count == 1 else 'them'}: this model takes no pictures.]"
 
 
-def _with(message: Json, pictures: Sequence[Mapping[str, Any]], folder: Path, form: str) -> Json:
+def _message_with_pictures(message: Json, pictures: Sequence[Mapping[str, Any]], folder: Path, form: str) -> Json:
     rest = {key: value for key, value in message.items() if key != NAME}
     text = message["content"]
     if form not in FORMS:

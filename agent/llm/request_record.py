@@ -128,7 +128,7 @@ class RequestLog:
             raise
         finally:
             if failure is None or entry.sent:
-                self._end(entry, begun, started, failure)
+                self._record_end(entry, begun, started, failure)
             elif self.requests is not None and begun is not None:
                 self.requests.drop(begun)
 
@@ -138,7 +138,9 @@ class RequestLog:
         cost = self._cost(Usage(tokens))
         return self.requests.begin(purpose=purpose, provider=self.provider, model=self.model, tokens=tokens, cost=cost)
 
-    def _end(self, entry: PendingRequest, begun: Json | None, started: float, failure: BaseException | None) -> None:
+    def _record_end(
+        self, entry: PendingRequest, begun: Json | None, started: float, failure: BaseException | None
+    ) -> None:
         ended, draft = clock.monotonic(), entry.draft
         status = "ok" if failure is None else status_of(failure, entry)
         usage, estimated = (NOTHING, 0) if status == "refused" else self._usage(entry, whole=failure is None)

@@ -114,7 +114,7 @@ class StreamAccumulator:
         if usage.completion:
             self.is_early = early
 
-    def _came(self) -> None:
+    def _note_arrival(self) -> None:
         self.began = self.began or clock.monotonic()
 
     def _announce(self, text: str) -> None:
@@ -125,7 +125,7 @@ class StreamAccumulator:
         """Add a fragment of the answer's content, which is text, None, or a list of parts (text, refusal, thinking)."""
         if isinstance(content, str):
             if content:
-                self._came()
+                self._note_arrival()
                 self._announce(content)
             self.text.append(content)
         elif isinstance(content, list):
@@ -154,7 +154,7 @@ class StreamAccumulator:
         """Add a fragment of reasoning, which is not part of the answer's text."""
         if isinstance(text, str):
             if text:
-                self._came()
+                self._note_arrival()
             self.reasoning.append(text)
 
     def set_finish(self, reason: str) -> None:
@@ -189,7 +189,7 @@ class StreamAccumulator:
         or a name alone does not show that a new tool call starts: some servers number every parallel call 0, give each
         chunk of one call another id, or repeat name and arguments at the end.
         """
-        self._came()
+        self._note_arrival()
         call_id = str(call_id) if call_id not in (None, "") else ""
         name = str(name) if name else ""
         current = self._current(place, call_id)

@@ -172,7 +172,7 @@ class CallMode:
         if self.in_text:
             found = self.form.read(answer.text)
             if found.calls:
-                return self._with(answer, found.text, found.calls), TEXT
+                return self._answer_with_calls(answer, found.text, found.calls), TEXT
             answer = replace(answer, text=found.text)
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
@@ -186,7 +186,7 @@ class CallMode:
         form = TEXT if self.in_text else RECOVERED
         if form == RECOVERED:
             self.emit("call_recovered", tools=[call["name"] for call in calls])
-        return self._with(answer, "", calls), form
+        return self._answer_with_calls(answer, "", calls), form
 
     def limit_calls(self, answer: Answer) -> Answer:
         """The answer with at most its first MOST tool calls; the other calls are dropped.
@@ -201,6 +201,6 @@ class CallMode:
         calls, fields = answer.calls[:MOST], answer.call_fields[:MOST]
         return replace(answer, calls=calls, call_fields=fields, dropped=more)
 
-    def _with(self, answer: Answer, text: str, calls: tuple[Json, ...]) -> Answer:
+    def _answer_with_calls(self, answer: Answer, text: str, calls: tuple[Json, ...]) -> Answer:
         reason = ENDS.get(answer.finish_reason, answer.finish_reason)
         return replace(answer, text=text, calls=calls, finish_reason=reason)

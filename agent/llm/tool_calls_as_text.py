@@ -178,7 +178,7 @@ class TextCallForm:
             value, end = _decoded(text, begins, until)
         except (ValueError, RecursionError) as error:
             closing = self._closing.search(text, start, until)
-            why = f"the block holds no whole JSON object: {_where(error)}"
+            why = f"the block holds no whole JSON object: {_place_of_error(error)}"
             return self.malformed(why), closing.end() if closing else until
         behind = text[end:until]
         closing = self._closing.match(text, until - len(behind.lstrip()), until)
@@ -258,7 +258,7 @@ def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
         size *= 2
 
 
-def _where(error: Exception) -> str:
+def _place_of_error(error: Exception) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return "it is nested too deeply"
     near = error.doc[error.pos : error.pos + SHOWN]

@@ -61,7 +61,7 @@ def select(database: MemoryDatabase, selector: Selector) -> ForgetSelection:
     return found
 
 
-def names(database: MemoryDatabase) -> tuple[set[str], set[str]]:
+def named_sessions_and_actors(database: MemoryDatabase) -> tuple[set[str], set[str]]:
     """The sessions and the actors that events, records and the history of commits name."""
     sessions, actors = set[str](), {str(row["actor_id"]) for row in database.run("history_actors")}
     for row in _rows(database, "events_page", "id"):

@@ -94,14 +94,14 @@ class LikelyFiles:
             commit = found[row["key"]]
             votes[row["path"]] += commit["score"] / best / _share(row["files"])
             commits[row["path"]].append(commit["sha"])
-        every = self._known(actor_id, {path for hit in episodes for path in hit.record.files})
+        every = self._known_paths(actor_id, {path for hit in episodes for path in hit.record.files})
         for hit in episodes:
             known = every.intersection(hit.record.files)
             for path in known:
                 votes[path] += hit.score / _share(len(known))
         return votes, commits
 
-    def _known(self, actor_id: str, paths: Collection[str]) -> set[str]:
+    def _known_paths(self, actor_id: str, paths: Collection[str]) -> set[str]:
         asked = orjson.dumps(list(paths)).decode()
         return {row["path"] for row in self.database.run("path_is_known", actor_id=actor_id, paths=asked)}
 

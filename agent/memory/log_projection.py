@@ -163,16 +163,16 @@ class LogProjection:
         self.database.run("record_merge", id=entry.subject, trust=payload["trust"])
 
     def _superseded(self, entry: Entry, payload: Mapping[str, Any]) -> None:
-        self._end(entry, "superseded", by := payload.get("by"))
+        self._end_record(entry, "superseded", by := payload.get("by"))
         if by and "helped" in payload:  # entries that earlier versions of this program wrote lack the counts
             names = ("helped", "hurt", "uses", "last_used_at", "pinned")
             self.database.run("record_carry", id=by, **{name: payload[name] for name in names})
 
     def _invalidated(self, entry: Entry, payload: Mapping[str, Any]) -> None:
         del payload
-        self._end(entry, "invalid", None)
+        self._end_record(entry, "invalid", None)
 
-    def _end(self, entry: Entry, status: str, by: str | None) -> None:
+    def _end_record(self, entry: Entry, status: str, by: str | None) -> None:
         for row in self._row(entry.subject):
             if row["status"] == "active":
                 self.records.remove(row["key"], row["block"], (row["namespace"], row["session_id"]))

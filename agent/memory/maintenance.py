@@ -38,15 +38,15 @@ def rebuild(log: Log, projection: LogProjection) -> int:
     try:
         if not schema.is_whole(projection.database):  # `rebuilding` of a shared log needs the tables
             with projection.database.transaction():
-                _make(log, projection)
+                _export(log, projection)
         with log.rebuilding():
-            return _make(log, projection)
+            return _export(log, projection)
     except BaseException:
         projection.forget_stale()
         raise
 
 
-def _make(log: Log, projection: LogProjection) -> int:
+def _export(log: Log, projection: LogProjection) -> int:
     schema.remake(projection.database)
     applied = next((int(row["value"]) for row in projection.database.run("state_get", name=APPLIED)), 0)
     if (last := int(projection.database.run("log_last")[0]["number"])) < applied:

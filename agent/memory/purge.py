@@ -60,10 +60,10 @@ def purge(database: MemoryDatabase, projection: LogProjection, exports: Path, pi
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
     is_unknown = bool(unpurged) and not pieces  # the forgotten texts are unknown, or too short to be searched for
-    if not busy and (is_unknown or _left(database, files, pieces)):
+    if not busy and (is_unknown or _files_with_pieces(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
-    left = _left(database, files, pieces)
+    left = _files_with_pieces(database, files, pieces)
     if not (left or busy) and unpurged:
         database.run("state_drop", name=UNPURGED, value=unpurged[0]["value"])
     if busy and unpurged and not left:
@@ -77,9 +77,9 @@ def _forgotten_ids(database: MemoryDatabase) -> set[str]:
     return {str(one) for payload in found for one in (*payload["events"], *payload["records"])}
 
 
-def _left(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
+def _files_with_pieces(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
     """The files that contain a piece of a forgotten text, unless a remaining text contains the same piece."""
-    found = {path: _found(path, pieces) for path in files}
+    found = {path: _pieces_in_file(path, pieces) for path in files}
     deleted = set(_only_deleted(database, sorted(set().union(*found.values()))))
     return [path for path, some in found.items() if some & deleted]
 
@@ -119,7 +119,7 @@ def _only_deleted(database: MemoryDatabase, pieces: Sequence[bytes]) -> list[byt
     return [piece for piece in pieces if piece.hex() not in kept]
 
 
-def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
+def _pieces_in_file(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
     """The pieces that occur in the file."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

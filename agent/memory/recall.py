@@ -91,7 +91,7 @@ class TaskRecall:
         *others, last = self.actors
         found, files = store.retrieve_with_files(query, last, top_k_files=FILES)
         always = [hit for actor in self.actors for hit in store.standing_preferences(actor)]
-        hits = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found, *always])
+        hits = self._allowed_hits([*(hit for actor in others for hit in store.retrieve(query, actor)), *found, *always])
         return [*map(_of_record, hits), *map(_of_file, _plausible(files))]
 
     def search(self, query: str) -> list[Mapping[str, Any]]:
@@ -104,7 +104,9 @@ class TaskRecall:
             return []
         *others, last = self.actors
         found, likely = store.retrieve_with_files(query, last, top_k_files=FOUND)
-        records = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])[:FOUND]
+        records = self._allowed_hits([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])[
+            :FOUND
+        ]
         known = {number for hit in records for number in hit.record.event_ids} | self._quarantined(store)
         events = [
             hit
@@ -120,7 +122,7 @@ class TaskRecall:
         events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
-    def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
+    def _allowed_hits(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
         """The active records that were not made from this task, without the summaries of sessions in `said_elsewhere`,
         each text once; pinned records first, then the most relevant ones."""
         found: dict[str, MemoryHit] = {}

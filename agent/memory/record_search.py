@@ -72,7 +72,7 @@ class RecordSearch:
         terms = {key: set(row["terms"].split(" ")) for key, row in rows.items()}
         total = self.search.total()
         coverage = self.search.coverage(asked, total)
-        held = self._held(Containment(query, self.terms, asked.counts, total, self._common), rows, terms)
+        held = self._contained_records(Containment(query, self.terms, asked.counts, total, self._common), rows, terms)
         near = self.vectors.cosines(vector, rows)
         covered = {
             key: max(coverage(terms[key]), near.get(key, 0.0))
@@ -88,7 +88,7 @@ class RecordSearch:
             made.append(self._best(found, rows, config))
         return made
 
-    def _held(
+    def _contained_records(
         self, share: Containment, rows: Mapping[int, Mapping[str, Any]], terms: Mapping[int, set[str]]
     ) -> dict[int, float]:
         """key of a record → share of the record that the query contains, for short records (`containment.py`)."""

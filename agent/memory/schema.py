@@ -50,7 +50,7 @@ def _there(database: Database) -> set[str]:
     return {row["name"] for row in database.execute("SELECT name FROM sqlite_master")}
 
 
-def _wanted(name: str) -> list[str]:
+def _tables_of(name: str) -> list[str]:
     """The tables and indexes that belong to a table."""
     made = [one for one, (table, _) in _objects().items() if table == name]
     return [*made, *(f"{name}_{part}" for part in _SHADOWS if _INDEX in _objects()[name][1])]
@@ -58,7 +58,7 @@ def _wanted(name: str) -> list[str]:
 
 def is_whole(database: Database) -> bool:
     """Whether memory.db has every table and every index that the migrations create."""
-    return _there(database).issuperset(one for table, _ in _objects().values() for one in _wanted(table))
+    return _there(database).issuperset(one for table, _ in _objects().values() for one in _tables_of(table))
 
 
 def remake(database: Database) -> None:
@@ -66,7 +66,7 @@ def remake(database: Database) -> None:
     missing or damaged; create what else is missing. The caller opens a transaction."""
     history = () if _is_sound(database) else _HISTORY
     tables = dict.fromkeys(table for table, _ in _objects().values())
-    _drop(database, [name for name in tables if name in history or name not in (*_KEPT, *_HISTORY)])
+    _drop_tables(database, [name for name in tables if name in history or name not in (*_KEPT, *_HISTORY)])
     there = _there(database)
     for name, (_, statement) in _objects().items():
         if name not in there:
@@ -75,7 +75,7 @@ def remake(database: Database) -> None:
 
 def _is_sound(database: Database) -> bool:
     """Whether the tables of the history are complete, and their indexes readable."""
-    if not _there(database).issuperset(one for name in _HISTORY for one in _wanted(name)):
+    if not _there(database).issuperset(one for name in _HISTORY for one in _tables_of(name)):
         return False
     try:
         for name in _HISTORY:
@@ -86,7 +86,7 @@ def _is_sound(database: Database) -> bool:
     return True
 
 
-def _drop(database: Database, names: Iterable[str]) -> None:
+def _drop_tables(database: Database, names: Iterable[str]) -> None:
     there = _there(database)
     for name in names:
         if _INDEX in _objects()[name][1] and name in there and f"{name}_config" not in there:

@@ -77,7 +77,7 @@ class SharedEntries:
         except (HostError, LedgerError) as error:
             if is_inside:  # the error comes from the code inside the block, and not from the lock
                 raise
-            raise away(error) from error
+            raise translate_error(error) from error
 
     def append(
         self,
@@ -176,9 +176,9 @@ def translated() -> Iterator[None]:
     except MemoryUnavailable:
         raise
     except (ConfigError, HostError, LedgerError) as error:
-        raise away(error) from error
+        raise translate_error(error) from error
 
 
-def away(error: Exception) -> MemoryUnavailable:
+def translate_error(error: Exception) -> MemoryUnavailable:
     """Makes the MemoryUnavailable for an error of the shared log's database."""
     return MemoryUnavailable(f"the shared log of memory cannot be used: {error}")

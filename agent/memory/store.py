@@ -176,7 +176,7 @@ class MemoryStore:
             known = {int(row["id"]) for row in rows}
             return [number for number in dict.fromkeys(numbers) if number in known]
 
-    def judge(self, event: NewEvent, record_ids: Sequence[str], *, helped: bool | None) -> bool:
+    def add_outcome(self, event: NewEvent, record_ids: Sequence[str], *, helped: bool | None) -> bool:
         """Store an event about the outcome of a task, and count the outcome for the records that the task got: as
         `helped` or as `hurt`, or not at all if `helped` is None.  If an event with the same `client_token` exists,
         nothing changes and the result is False."""
@@ -284,7 +284,7 @@ class MemoryStore:
         wanted = [(expand(template, actor_id), config) for template, config in chosen.items()]
         with self._reading() as parts:
             found = self._ranked(parts.retrieval.of_each(query, wanted))
-        return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens)
+        return self._select_within(found, self.config.max_tokens if budget_tokens is None else budget_tokens)
 
     def retrieve_with_files(
         self, query: str, actor_id: str, *, top_k_files: int, budget_tokens: int | None = None
@@ -296,7 +296,7 @@ class MemoryStore:
             *hits, episodes = parts.retrieval.of_each(query, [*wanted, parts.files.episodes_of(actor_id)])
             found = self._ranked(hits)
             files = parts.files(query[:LONGEST_QUERY], actor_id, _top(top_k_files), episodes)
-        return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
+        return self._select_within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
 
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing_preferences.py`), in at
@@ -306,7 +306,7 @@ class MemoryStore:
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._reading() as parts:
             found = [standing_preferences.standing_preferences(parts.database, parts.records, *one) for one in wanted]
-        return self._within([hit for hits in found for hit in hits], standing_preferences.TOKENS)
+        return self._select_within([hit for hits in found for hit in hits], standing_preferences.TOKENS)
 
     def _ranked(self, hits: Iterable[Iterable[MemoryHit]]) -> list[MemoryHit]:
         """The hits of several namespaces, pinned records first, then by relevance, age and outcomes
@@ -314,7 +314,7 @@ class MemoryStore:
         rank = self._open.retrieval.rank
         return sorted((hit for some in hits for hit in some), key=lambda hit: (not hit.record.pinned, -rank(hit)))
 
-    def _within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
+    def _select_within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
         """The records of `found` that together fit into `room` tokens, in the order of `found`, each text once.  A
         record that is too large is skipped, and a smaller record after it may still fit."""
         kept, texts = [], set()
@@ -404,10 +404,10 @@ class MemoryStore:
 
     # --- the whole memory ------------------------------------------------------------------------------------
 
-    def names(self) -> tuple[set[str], set[str]]:
+    def sessions_and_actors(self) -> tuple[set[str], set[str]]:
         """The sessions and the actors of all events and records, records of every status included."""
         with self._reading() as parts:
-            return forget.names(parts.database)
+            return forget.named_sessions_and_actors(parts.database)
 
     def forget(self, selector: Selector, *, dry_run: bool = True) -> Forgotten:
         """Remove permanently the events and records that match the selector, and the records that have no other

@@ -68,7 +68,7 @@ class Vectors:
     def _broken(self, error: Exception) -> MemoryUnavailable:
         return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
 
-    def _made(self, texts: Sequence[str]) -> list[array[float]]:
+    def _make_vectors(self, texts: Sequence[str]) -> list[array[float]]:
         """The vectors of the texts, each normalised to length 1; a vector of zeros becomes an empty one."""
         try:
             found = [_unit(one) for one in self._model([text[:LONGEST] for text in texts])]
@@ -88,7 +88,7 @@ class Vectors:
         made = 0
         self.prune()
         while rows := self.database.run("vectors_missing", model=self._name, limit=TOGETHER):
-            vectors = self._made([f"{row['title']}\n{row['text']}" for row in rows])
+            vectors = self._make_vectors([f"{row['title']}\n{row['text']}" for row in rows])
             with self.database.transaction():
                 for row, vector in zip(rows, vectors, strict=True):
                     self.database.run("vector_put", key=row["key"], model=self._name, vector=vector.tobytes())
@@ -105,7 +105,7 @@ class Vectors:
         write-ahead log."""
         if not self.are_on:
             return None
-        [found] = self._made([query])
+        [found] = self._make_vectors([query])
         return found
 
     def cosines(self, asked: array[float] | None, keys: Iterable[int]) -> dict[int, float]:

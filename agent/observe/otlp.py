@@ -96,7 +96,7 @@ class TaskTrace:
             shutdown_on_exit=False,
             span_limits=SpanLimits(max_events=64, max_span_attributes=32, max_span_attribute_length=200),
         )
-        reporting = _Reporting(exporter_of(address), lambda: self._failed(address, events))
+        reporting = _Reporting(exporter_of(address), lambda: self._announce_lost_spans(address, events))
         self._provider.add_span_processor(
             BatchSpanProcessor(reporting, max_queue_size=QUEUE, max_export_batch_size=BATCH)
         )
@@ -148,7 +148,7 @@ class TaskTrace:
         ending.join(END_SECONDS)
         self._heard.close()
 
-    def _failed(self, address: str, events: Events) -> None:
+    def _announce_lost_spans(self, address: str, events: Events) -> None:
         """Announce, once, that spans were lost."""
         if not self._told:
             self._told = True
@@ -173,13 +173,13 @@ class TaskTrace:
         span = self._ended_request(fields)
         if fields.get("finish_reason"):
             span.set_attribute("gen_ai.response.finish_reasons", [str(fields["finish_reason"])])
-        self._end(span)
+        self._end_span(span)
 
     def _on_request_failed(self, fields: Mapping[str, Any]) -> None:
         span = self._ended_request(fields)
         found = _CODE.match(str(fields.get("error") or ""))
         _fail(span, found[1] if found else str(fields.get("status") or "error"))
-        self._end(span)
+        self._end_span(span)
         self._begins[threading.get_ident()] = time.time_ns()
 
     def _on_model_wait(self, fields: Mapping[str, Any]) -> None:
@@ -198,7 +198,7 @@ class TaskTrace:
             span.set_attribute("makimono.tool.number", fields["seq"])
         if (status := str(fields.get("status") or "success")) != "success":
             _fail(span, status)
-        self._end(span)
+        self._end_span(span)
 
     def _on_compaction(self, fields: Mapping[str, Any]) -> None:
         names = ("tokens_before", "tokens_after")
@@ -267,7 +267,7 @@ class TaskTrace:
             span.set_attribute("makimono.usage.cost", float(fields["cost"]))
         return span
 
-    def _end(self, span: Span) -> None:
+    def _end_span(self, span: Span) -> None:
         self._turn_until = time.time_ns()
         span.end(self._turn_until)
 

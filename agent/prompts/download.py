@@ -126,8 +126,8 @@ def _hash(data: bytes) -> str:
 
 
 def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
-    """Call `_ask`, but raise TemplateRefused if the answer of the server has not arrived within WHOLE_SECONDS, or if
-    MOST_HANGING earlier requests still run.
+    """Call `_request_document`, but raise TemplateRefused if the answer of the server has not arrived within
+    WHOLE_SECONDS, or if MOST_HANGING earlier requests still run.
 
     The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
     hold the caller for hours. So a thread of its own makes the request; after WHOLE_SECONDS the caller no longer waits
@@ -141,7 +141,7 @@ def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
 
     def ask() -> None:
         try:
-            found.set_result(_ask(url, etag))
+            found.set_result(_request_document(url, etag))
         except Exception as error:  # noqa: BLE001 - the waiting thread raises the error
             found.set_exception(error)
 
@@ -154,7 +154,7 @@ def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
         raise late from None
 
 
-def _ask(url: str, etag: str) -> tuple[bytes, str] | None:
+def _request_document(url: str, etag: str) -> tuple[bytes, str] | None:
     """Returns (body, ETag) of the document with templates; None if the server answers that the document has not
     changed."""
     import requests

@@ -25,7 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from agent.errors import MakimonoError
-from agent.prompts.rendering import WORDS, Live, block, code, line, live, numbers
+from agent.prompts.rendering import WORDS, Live, block, code, live, numbers, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -355,7 +355,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             optimized=False,
         )
         own: dict[str, Callable[..., Any]] = {
-            "line": line,
+            "line": on_one_line,
             "code": code,
             "block": block,
             "numbers": numbers,

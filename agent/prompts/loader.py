@@ -161,7 +161,7 @@ class TemplateLoader:
         return mark_of(self.folder) if self.folder is not None else mark_of_download(self.settings)
 
     def _read_stored(self) -> Stored:
-        return template_store.read_stored(self.settings.base_dir, self.source, self._failed)
+        return template_store.read_stored(self.settings.base_dir, self.source, self._report_unusable)
 
     def _settled(self, mark: str, changed: float) -> str:
         """Wait until nobody has written to the folder of templates for SETTLED seconds, at most PATIENCE; returns the
@@ -240,7 +240,7 @@ class TemplateLoader:
                 continue
             if self._mark()[0] == mark or not left:
                 checked = [check(path, fields, schemas) for path, fields in files]
-                return make_set(checked, schemas, clock.stamp(), self._failed), mark
+                return make_set(checked, schemas, clock.stamp(), self._report_unusable), mark
         raise FolderChanges(f"{self.source} changes all the time")
 
     def _files(self) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
@@ -251,7 +251,7 @@ class TemplateLoader:
             raise TemplateRefused(f"prompts.url: nothing was downloaded from {self.url} yet; run `prompts reload`")
         return parse_document(self.source, found.text)
 
-    def _failed(self, name: str, error: str) -> None:
+    def _report_unusable(self, name: str, error: str) -> None:
         self._emit("template.render_failed", template=name, error=error)
 
     # --- tasks ---------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class TemplateLoader:
         in use, which is then recorded. Returns None if the task uses the program's own templates. Raises
         DiskError."""
         try:
-            found = template_store.read_of_task(folder, self._failed)
+            found = template_store.read_of_task(folder, self._report_unusable)
         except TemplateRefused as error:
             self._emit("template.reload_failed", source=str(folder), error=str(error), kept=_name_of(None))
             return None
@@ -287,8 +287,8 @@ def _name_of(templates: TemplateSet | None) -> str:
 
 def packaged(name: str) -> TemplateRevision:
     """One of the program's own templates as a revision. Raises TemplateRefused for an unknown name of a template."""
-    if name not in rendering.names():
-        raise TemplateRefused(f"there is no template {name!r}; known are {', '.join(rendering.names())}")
+    if name not in rendering.program_templates():
+        raise TemplateRefused(f"there is no template {name!r}; known are {', '.join(rendering.program_templates())}")
     text = rendering.source(name)
     variables = {one.name: one.meaning for one in rendering.describe(name)[1]}
     fields: dict[str, Any] = {"name": name, "template": text, "variables": variables}

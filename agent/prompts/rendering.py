@@ -50,14 +50,14 @@ class Variable:
     optional: bool
 
 
-def line(value: object) -> str:
+def on_one_line(value: object) -> str:
     """Template filter: writes the value on one line, without control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
 
 
 def code(value: object) -> str:
     """Template filter: writes the value as inline code of Markdown, which backticks in the value cannot end."""
-    text = line(value)
+    text = on_one_line(value)
     ticks = "`" * (_longest(text, "`") + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{text}{pad}{ticks}"
@@ -90,9 +90,9 @@ def numbers(facts: Mapping[str, Any]) -> str:
         parts[0] += f" ({requests:,} request{'' if requests == 1 else 's'})"
     if sent or received:
         parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
-    currency = f" {line(facts['currency'])}" if facts.get("currency") else ""
+    currency = f" {on_one_line(facts['currency'])}" if facts.get("currency") else ""
     parts += [f"cost {sign}{cost:.4f}{currency}"] if cost is not None else []
-    parts += [line(facts["model"])] if facts.get("model") else []
+    parts += [on_one_line(facts["model"])] if facts.get("model") else []
     if estimated is True or estimated >= sent + received:
         parts += ["tokens estimated, none reported"] if estimated else []
     elif estimated:
@@ -135,27 +135,27 @@ def _environment(*, published: bool) -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"line": line, "code": code, "block": block, "numbers": numbers, "live": live}
+    environment.filters |= {"line": on_one_line, "code": code, "block": block, "numbers": numbers, "live": live}
     return environment
 
 
 @cache
-def names() -> tuple[str, ...]:
+def program_templates() -> tuple[str, ...]:
     """The names of all templates of the program, sorted."""
     return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
 
 
-def known() -> tuple[str, ...]:
+def accepted_names() -> tuple[str, ...]:
     """The names that `render` accepts: those of the program's templates and of templates that users have added;
     sorted."""
     replacements = _in_use()
-    return tuple(sorted({*names(), *(replacements.names() if replacements is not None else ())}))
+    return tuple(sorted({*program_templates(), *(replacements.names() if replacements is not None else ())}))
 
 
 def source(name: str) -> str:
     """The text of the program's own template `name`. Raises ValueError for an unknown name of a template."""
-    if name not in names():
-        raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}")
+    if name not in program_templates():
+        raise ValueError(f"there is no template {name!r}; known are {', '.join(program_templates())}")
     return (_FOLDER / f"{name}{_END}").read_text(encoding="utf-8")
 
 
@@ -190,7 +190,7 @@ class _InUse:
 _thread = threading.local()
 
 
-def use(replacements: Replacements | None) -> None:
+def set_replacements(replacements: Replacements | None) -> None:
     """Use these replacements of templates from now on in all threads; None means that only the program's own templates
     are used."""
     _InUse.replacements = replacements
@@ -200,11 +200,11 @@ def use(replacements: Replacements | None) -> None:
 def using(replacements: Replacements | None) -> Iterator[None]:
     """Use these replacements of templates inside the block."""
     before = _InUse.replacements
-    use(replacements)
+    set_replacements(replacements)
     try:
         yield
     finally:
-        use(before)
+        set_replacements(before)
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
     except TemplateNotFound as error:
         if replacements is not None and name in replacements.names():
             raise ConfigError(f"prompts: the template {name!r} cannot be filled with {sorted(values)}") from error
-        raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}") from error
+        raise ValueError(f"there is no template {name!r}; known are {', '.join(program_templates())}") from error
     except TemplateError as error:
         raise ValueError(f"template {name!r}: {error}") from error
     return text.strip()
@@ -275,7 +275,7 @@ def preload(published: Collection[str]) -> None:
 
     `published` names the templates that `publish` fills.
     """
-    for name in names():
+    for name in program_templates():
         _environment(published=name in published).get_template(f"{name}{_END}")
 
 
@@ -303,7 +303,7 @@ def _own_digest(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """The versions of all of the program's own templates, by name; replacements do not count."""
-    return {name: _own_version(name) for name in names()}
+    return {name: _own_version(name) for name in program_templates()}
 
 
 def describe(name: str) -> tuple[str, list[Variable]]:
@@ -324,7 +324,7 @@ def describe(name: str) -> tuple[str, list[Variable]]:
 def markdown() -> str:
     """The text of docs/prompts.md, which is made from the templates."""
     parts = ["# Prompts", textwrap.fill(_PAGE, PAGE_WIDTH)]
-    for name in names():
+    for name in program_templates():
         what, variables = describe(name)
         parts += [f"## {name}", textwrap.fill(what, PAGE_WIDTH)]
         if variables:

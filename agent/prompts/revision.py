@@ -1,7 +1,7 @@
 """Templates of the user as values: one revision of a template, and a set of revisions that is used as a whole.
 
-A TemplateSet is immutable: one assignment replaces the set in use by another set (`rendering.use`), so no text mixes
-templates of two sets.
+A TemplateSet is immutable: one assignment replaces the set in use by another set (`rendering.set_replacements`), so no
+text mixes templates of two sets.
 
     ConfigError
     └── TemplateRefused   a template or its file cannot be used; the text names file and field

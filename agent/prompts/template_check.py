@@ -15,7 +15,7 @@ from jinja2 import TemplateSyntaxError, meta, nodes
 
 from agent.prompts import limited_environment
 from agent.prompts.limited_environment import TEMPLATE_LIMIT
-from agent.prompts.rendering import WORDS, describe, names, source
+from agent.prompts.rendering import WORDS, describe, program_templates, source
 from agent.prompts.revision import TemplateRefused, environment
 from agent.prompts.sample_values import SAMPLES
 
@@ -54,7 +54,7 @@ def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> 
     if "variables" in fields and used != declared:
         _refuse_difference(where, used, declared)
     if known is None and "variables" not in fields:
-        known_names = ", ".join(names())
+        known_names = ", ".join(program_templates())
         raise TemplateRefused(
             f"{where}: the program has no template {name!r}; known are {known_names}. A new one needs `variables`"
         )
@@ -74,7 +74,7 @@ def _listed(found: set[str]) -> str:
 
 def _packaged_variables(name: str) -> set[str] | None:
     """The variables of the program's own template `name`; None if the program has no such template."""
-    return {one.name for one in describe(name)[1]} if name in names() else None
+    return {one.name for one in describe(name)[1]} if name in program_templates() else None
 
 
 def _check_fields(where: str, fields: Mapping[str, Any]) -> None:
@@ -172,7 +172,7 @@ def _check_live(where: str, name: str, tree: nodes.Template) -> None:
     The forge acts on a text with the filter `live` (mentions, closing keywords), so this filter must not be used on a
     text of the model or of an issue.
     """
-    if name in names():
+    if name in program_templates():
         own = environment(published=False).parse(source(name))
         allowed = {path for _, paths in _live_paths(own) for path in paths}
     else:

@@ -42,7 +42,7 @@ class Bubblewrap:
     traits = base.Traits(has_host_programs=True, filters_calls=True)
 
     def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
-        self.seccomp = seccomp.wanted(settings)
+        self.seccomp = seccomp.make_filter(settings)
         self.environment = seccomp.environment(settings)
         verdict, tool = trial(self.seccomp)
         if tool is None:

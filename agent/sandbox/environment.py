@@ -67,12 +67,12 @@ def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]
     # without a name.
     groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0} | ({"nogroup:x:65534:": 65534} if gid != 65534 else {})
     return {
-        "/etc/passwd": _known(lines, uid),
-        "/etc/group": _known(groups, gid),
+        "/etc/passwd": _file_content(lines, uid),
+        "/etc/group": _file_content(groups, gid),
     }
 
 
-def _known(lines: Mapping[str, int], own: int) -> bytes:
+def _file_content(lines: Mapping[str, int], own: int) -> bytes:
     """The lines as the content of a file; the line of root is included only if the user is not root."""
     return "".join(f"{line}\n" for line, number in lines.items() if number == own or own != 0).encode()
 

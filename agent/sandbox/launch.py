@@ -90,10 +90,10 @@ def launch(
         shell_path = command.env.get("SHELL", "/bin/sh")
         contents = profile.files(command.mounts, proxy.file if proxy is not None else None)
         contents |= environment.accounts(*user, base.HOME, shell_path)
-        data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
+        data = {place: stack.enter_context(_readable_content(content)) for place, content in contents.items()}
         # other users can read the argument list of a process, and a variable may be a secret
-        variables = stack.enter_context(_held(profile.variables(command.env)))
-        seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
+        variables = stack.enter_context(_readable_content(profile.variables(command.env)))
+        seccomp = None if command.seccomp is None else stack.enter_context(_readable_content(command.seccomp))
         reader, writer = stack.enter_context(_pipe())
         outer_reader, outer_writer = stack.enter_context(_pipe())
         inner = profile.arguments(
@@ -186,7 +186,7 @@ def _setpriv() -> str:
 
 
 @contextmanager
-def _held(content: bytes) -> Iterator[int]:
+def _readable_content(content: bytes) -> Iterator[int]:
     """A descriptor from which `content` can be read once."""
     descriptor = os.memfd_create("makimono")
     try:

@@ -106,7 +106,7 @@ def probe(settings: Settings) -> ProbeResult:
         )
     if kind not in base.SANDBOXES.entries:
         return ProbeResult(ok=True, kind=kind, reason=f"sandbox.kind names a plug-in, {kind}")
-    return trial(seccomp.wanted(settings))[0]
+    return trial(seccomp.make_filter(settings))[0]
 
 
 @lru_cache(maxsize=4)

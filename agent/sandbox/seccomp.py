@@ -72,7 +72,7 @@ def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
     return b"".join(lines)
 
 
-def wanted(settings: Settings) -> bytes | None:
+def make_filter(settings: Settings) -> bytes | None:
     """The filter for this configuration on this machine; None if the configuration disables the filter, or if this
     machine type has no filter."""
     if not settings.sandbox.seccomp:
@@ -100,6 +100,6 @@ def environment(settings: Settings) -> dict[str, str]:
     and makes the program fail if that is not possible.  So the variables switch LeakSanitizer off; the rest of
     AddressSanitizer works.
     """
-    if wanted(settings) is None or "ptrace" in settings.sandbox.allow:
+    if make_filter(settings) is None or "ptrace" in settings.sandbox.allow:
         return {}
     return {"LSAN_OPTIONS": "detect_leaks=0"}

@@ -275,7 +275,7 @@ class Database:
         with durable_files.writing(self.path), suppress(FileExistsError):
             os.close(os.open(self.path, flags, 0o600))
 
-    def _once(self, statement: str, params: dict[str, Any]) -> Rows:
+    def _execute_once(self, statement: str, params: dict[str, Any]) -> Rows:
         cursor = self._connection.execute(statement, params)
         try:
             if cursor.description is None:
@@ -288,7 +288,7 @@ class Database:
     def _retried(self, statement: str, params: dict[str, Any]) -> Rows:
         for attempt in range(TRIES):
             try:
-                return self._once(statement, params)
+                return self._execute_once(statement, params)
             except self._sqlite.Error as error:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
@@ -297,7 +297,7 @@ class Database:
 
     def _translated(self, statement: str, params: dict[str, Any]) -> Rows:
         try:
-            return self._once(statement, params)
+            return self._execute_once(statement, params)
         except self._sqlite.Error as error:
             raise self._translate(error) from error
 

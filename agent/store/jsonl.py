@@ -223,7 +223,7 @@ class JsonlFile:
         if path.exists():
             self._open()
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create an empty file if it is missing, so that people can open it before it has a record.
 
         Raises DiskError.

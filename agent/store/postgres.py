@@ -195,7 +195,7 @@ class PostgresDatabase:
         with self._lock:
             if self._inside:
                 return self._translated(statement, params)
-            once = partial(self._once, statement, params)
+            once = partial(self._execute_once, statement, params)
             repeatable = repeatable or _READS.match(statement) is not None
             try:
                 return self._repeated(once, repeatable=repeatable)
@@ -209,7 +209,7 @@ class PostgresDatabase:
                 finally:
                     self.remake = remake
 
-    def _once(self, statement: str, params: dict[str, Any]) -> Records:
+    def _execute_once(self, statement: str, params: dict[str, Any]) -> Records:
         import psycopg
 
         clean = {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in params.items()}
@@ -222,12 +222,12 @@ class PostgresDatabase:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def _begin(self) -> Records:
-        self._once("BEGIN", {})
+        self._execute_once("BEGIN", {})
         try:
             for setting in self.transaction_settings:
-                self._once(f"SET LOCAL {setting}", {})
+                self._execute_once(f"SET LOCAL {setting}", {})
             lock = "SELECT pg_advisory_xact_lock(hashtext(:name || current_schema()))"
-            return self._once(lock, {"name": self.lock_name})
+            return self._execute_once(lock, {"name": self.lock_name})
         except BaseException:
             self._roll_back()
             raise
@@ -253,7 +253,7 @@ class PostgresDatabase:
         import psycopg
 
         try:
-            return self._once(statement, params)
+            return self._execute_once(statement, params)
         except psycopg.Error as error:
             raise self._translate(error) from error
 
@@ -261,7 +261,7 @@ class PostgresDatabase:
         import psycopg
 
         with suppress(psycopg.Error):
-            self._once("ROLLBACK", {})
+            self._execute_once("ROLLBACK", {})
 
     # --- the connection ------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class PostgresDatabase:
             raise LedgerError(f"{self.where} was closed")
         if tried and not self._connection.closed and clock.monotonic() - self._used > IDLE_SECONDS:
             with suppress(psycopg.Error):
-                self._once("SELECT 1", {})
+                self._execute_once("SELECT 1", {})
         if self._connection.closed:
             try:
                 self._connection = self._connect()

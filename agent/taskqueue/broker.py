@@ -195,7 +195,7 @@ class KombuBroker:
             with suppress(Exception):  # the connection may be cut already
                 connection.release()
 
-    def away(self, error: BaseException) -> BrokerAway:
+    def translate_error(self, error: BaseException) -> BrokerAway:
         """The error of this program for an error of kombu."""
         return BrokerAway(f"taskqueue.broker: {self.where} does not answer ({reason(error)}); it is tried again")
 
@@ -206,7 +206,7 @@ class KombuBroker:
         try:
             yield
         except Exception as error:
-            raise self.away(error) from error
+            raise self.translate_error(error) from error
 
     def _connected(self) -> None:
         if self._connection is None:

@@ -17,7 +17,7 @@ from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.error_tolerant_loop import ItemLoop
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
-from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, storable_column
+from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen_parameters, storable_column
 from agent.taskqueue.startable import limit_or_all
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
@@ -180,7 +180,7 @@ class Ledger:
         params = {
             "owner": owner,
             "now": clock.stamp(now),
-            "until": _after(now, seconds),
+            "until": _stamp_after(now, seconds),
             "server": server,
             "without": " ".join(without),
             "outcome": outcome,
@@ -207,7 +207,7 @@ class Ledger:
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         now = self.db.now()
-        before = "" if again_after is None else _after(now, -again_after)
+        before = "" if again_after is None else _stamp_after(now, -again_after)
         found = self.db.run("ledger_publish", now=clock.stamp(now), before=before, limit=limit_or_all(limit))
         rows = self._rows(found)
         return sorted(rows, key=lambda row: (-row.priority, row.created_at, row.uuid))
@@ -221,7 +221,7 @@ class Ledger:
             uuid=uuid,
             owner=owner,
             now=clock.stamp(now),
-            lease_until=_after(now, lease_seconds),
+            lease_until=_stamp_after(now, lease_seconds),
             process_id=os.getpid(),
             hostname=row_holder.hostname(),
         )
@@ -232,7 +232,7 @@ class Ledger:
 
     def heartbeat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
         now = self.db.now()
-        lease_until = _after(now, lease_seconds)
+        lease_until = _stamp_after(now, lease_seconds)
         found = self.db.run("ledger_beat", uuid=uuid, attempt=attempt, now=clock.stamp(now), lease_until=lease_until)
         if not found:
             raise self._fenced(uuid, attempt)
@@ -249,10 +249,10 @@ class Ledger:
 
         def back(row: Row) -> bool:
             self._hold(row, attempt)
-            result[:] = [_left(row)]
-            return self.changes.let_go(row, result[0], not_before=_time(not_before), deaths=row.deaths)
+            result[:] = [_status_after_release(row)]
+            return self.changes.release_row(row, result[0], not_before=_time(not_before), deaths=row.deaths)
 
-        self.changes.change(uuid, back)
+        self.changes.change_row(uuid, back)
         return result[0]
 
     def finish(
@@ -272,9 +272,9 @@ class Ledger:
         def close(row: Row) -> bool:
             if row.attempt != attempt:
                 raise self._fenced(uuid, attempt)
-            return self.changes.end(row, to, outcome=outcome, error_message=error_message, error_code=error_code)
+            return self.changes.close_row(row, to, outcome=outcome, error_message=error_message, error_code=error_code)
 
-        self.changes.change(uuid, close)
+        self.changes.change_row(uuid, close)
 
     # --- the dead ----------------------------------------------------------------------------------------------
 
@@ -314,11 +314,15 @@ class Ledger:
 
     def repair_future_times(self) -> Uuids:
         now = self.db.now()
-        ahead = self.db.run("ledger_ahead", later=_after(now, AHEAD), tell=_after(now, LONGEST_TELLING))
-        soon = _after(now, SOON)
+        ahead = self.db.run("ledger_ahead", later=_stamp_after(now, AHEAD), tell=_stamp_after(now, LONGEST_TELLING))
+        soon = _stamp_after(now, SOON)
         for row in ahead:
             self.db.run(
-                "ledger_soon", uuid=row["uuid"], now=clock.stamp(now), soon=soon, tell=_after(now, LONGEST_TELLING)
+                "ledger_soon",
+                uuid=row["uuid"],
+                now=clock.stamp(now),
+                soon=soon,
+                tell=_stamp_after(now, LONGEST_TELLING),
             )
         return [row["uuid"] for row in ahead]
 
@@ -346,19 +350,21 @@ class Ledger:
         deaths = 0 if progress else known.deaths + blamed
         with self.db.transaction():
             row = self.get(known.uuid)  # the row is read again, because a request may have arrived meanwhile
-            if row is None or (row.lease_until, seen(row)) != (known.lease_until, seen(known)):
+            if row is None or (row.lease_until, seen_parameters(row)) != (known.lease_until, seen_parameters(known)):
                 return None
-            self.db.run("ledger_catch_up", tool_calls=tool_calls, **seen(row))
-            to = _left(row)
+            self.db.run("ledger_catch_up", tool_calls=tool_calls, **seen_parameters(row))
+            to = _status_after_release(row)
             if to is not Status.QUEUED or not blamed or deaths < POISON:
-                return to if self.changes.let_go(row, to, not_before=row.not_before, deaths=deaths) else None
+                return to if self.changes.release_row(row, to, not_before=row.not_before, deaths=deaths) else None
             message = (
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
                 f"see worker.log in its folder and the system's log, then ask for it again"
             )
             if publish(row, "poison", message):
-                return to if self.changes.let_go(row, to, not_before=None, deaths=deaths) else None
-            failed = self.changes.end(row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
+                return to if self.changes.release_row(row, to, not_before=None, deaths=deaths) else None
+            failed = self.changes.close_row(
+                row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison"
+            )
             return Status.FAILED if failed else None
 
     # --- people ------------------------------------------------------------------------------------------------
@@ -413,10 +419,10 @@ class Ledger:
             return (
                 self.changes.pause(row)
                 if to is Status.PAUSED
-                else self.changes.end(row, to, outcome="stopped", error_message=why)
+                else self.changes.close_row(row, to, outcome="stopped", error_message=why)
             )
 
-        self.changes.change(uuid, ask)
+        self.changes.change_row(uuid, ask)
         return result[0]
 
     def rows_to_watch(self, source: str, instance: str, since: datetime) -> Rows:
@@ -434,7 +440,7 @@ class Ledger:
         def remember(row: Row) -> bool:
             return comment in row.handled_comments or self.changes.remember_comment(row, comment)
 
-        self.changes.change(uuid, remember)
+        self.changes.change_row(uuid, remember)
 
     def due_notifications(self, limit: int | None = None) -> Rows:
         found = self.db.run("ledger_untold", now=clock.stamp(), limit=limit_or_all(limit))
@@ -538,7 +544,7 @@ class Ledger:
         return f"task {uuid} is {row.status}, held by {row.lease_owner or 'nobody'} in attempt {row.attempt}"
 
 
-def _left(row: Row) -> Status:
+def _status_after_release(row: Row) -> Status:
     """The new status of a running row when its holder puts it back or dies.
 
     If the end of the task is decided, a request does not change that end, since people may already have been notified
@@ -573,7 +579,7 @@ def _time(moment: datetime | str | None) -> str | None:
     return clock.stamp(clock.parse(moment) if isinstance(moment, str) else moment)
 
 
-def _after(now: datetime, seconds: float) -> str:
+def _stamp_after(now: datetime, seconds: float) -> str:
     return clock.stamp(now + timedelta(seconds=seconds))
 
 

@@ -36,7 +36,7 @@ def row_of(db: Database, uuid: str) -> Row | None:
     return Row.from_record(found[0]) if found else None
 
 
-def seen(row: Row) -> dict[str, Any]:
+def seen_parameters(row: Row) -> dict[str, Any]:
     """The parameters with which a query changes a row only if the row's status and attempt are still those of `row`."""
     return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
@@ -57,7 +57,7 @@ class RowChanges:
         self.db = db
         self.remembers = False
 
-    def change(self, uuid: str, change: Callable[[Row], bool]) -> None:
+    def change_row(self, uuid: str, change: Callable[[Row], bool]) -> None:
         """Read the row and change it in one transaction, which is repeated while the function `change` returns False:
         another process has changed the row in between, which is possible in a database without a global write lock.
         Raises UsageError if there is no such row, and LedgerError after TRIES vain repetitions."""
@@ -70,10 +70,10 @@ class RowChanges:
                     return
         raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
 
-    def let_go(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
+    def release_row(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
         """Give a running row that its holder puts back, or of which the holder is dead, the status `to`."""
         if to is Status.STOPPED:
-            return self.end(row, to, deaths=deaths, outcome="stopped")
+            return self.close_row(row, to, deaths=deaths, outcome="stopped")
         back = self.queue(row, not_before=not_before, requested=None, deaths=deaths)
         return back and (to is Status.QUEUED or self.pause(replace(row, status=Status.QUEUED)))
 
@@ -96,7 +96,7 @@ class RowChanges:
                 requested=requested,
                 deaths=deaths,
                 lease_until=row.lease_until or "",
-                **seen(row),
+                **seen_parameters(row),
             )
         )
 
@@ -107,7 +107,9 @@ class RowChanges:
 
     def hold_paused(self, row: Row) -> bool:
         """Let a row wait until a person resumes it, and make the notification of people due."""
-        return bool(self.db.run("ledger_pause", outcome="paused", **seen(row))) and self.make_notification_due(row)
+        return bool(
+            self.db.run("ledger_pause", outcome="paused", **seen_parameters(row))
+        ) and self.make_notification_due(row)
 
     def make_notification_due(self, row: Row) -> bool:
         """Make the notification of people about the row's state due now."""
@@ -118,7 +120,7 @@ class RowChanges:
         known = (row.obeyed or "").split()
         return bool(self.db.run("ledger_obeyed", uuid=row.uuid, obeyed=" ".join([*known, comment][-OBEYED:])))
 
-    def end(
+    def close_row(
         self,
         row: Row,
         to: Status,
@@ -142,13 +144,13 @@ class RowChanges:
                 error_message=storable_column(error_message),
                 error_code=error_code,
                 lease_until=row.lease_until or "",
-                **seen(row),
+                **seen_parameters(row),
             )
         )
 
     def set_request(self, row: Row, requested: str | None) -> bool:
         """Store the request that the holder of the row has to execute."""
-        return bool(self.db.run("ledger_ask", requested=requested, **seen(row)))
+        return bool(self.db.run("ledger_ask", requested=requested, **seen_parameters(row)))
 
 
 def is_changed_by(row: Row, word: Request, requested: str | None) -> bool:

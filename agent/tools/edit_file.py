@@ -108,17 +108,17 @@ class EditFile:
         numbers = [edit.line_number(view.text, place) for place in places]
         if len(places) > 1 and not arguments.get("replace_all", False):
             raise ToolError(
-                f"old_text is {len(places)} times in {shown} (lines {_some(numbers)}); add lines around it until it is "
-                "unique, or set replace_all"
+                f"old_text is {len(places)} times in {shown} (lines {_join_numbers(numbers)}); add lines around it "
+                "until it is unique, or set replace_all"
             )
         made = edit.changes(view, places, was, now)
         if not made:
             raise ToolError("old_text and new_text differ only in characters that are not shown; nothing was changed")
         tree.replace(path, apply_changes(data, form, made), like=status)
-        where = f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} places, lines {_some(numbers)}"
+        where = f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} places, lines {_join_numbers(numbers)}"
         said = f"[edited {shown}: {where}{'' if form.label == 'UTF-8' else '; ' + form.label + ' kept'}]"
         return RawResult("", head=said + self.place.fate(path))
 
 
-def _some(numbers: list[int]) -> str:
+def _join_numbers(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:20])) + (" …" if len(numbers) > 20 else "")

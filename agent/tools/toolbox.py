@@ -133,7 +133,7 @@ class Toolbox:
         disk) is raised."""
         started = clock.monotonic()
         try:
-            result = self._result(self._called(name, arguments))
+            result = self._result(self._run_tool(name, arguments))
         except DiskError:
             raise
         except ToolError as error:
@@ -200,7 +200,7 @@ class Toolbox:
             return None
         return outcome_of(str(last["tool"]), last["args"])
 
-    def _called(self, name: str, arguments: object) -> RawResult:
+    def _run_tool(self, name: str, arguments: object) -> RawResult:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool {escape_surrogates(str(name))!r}; the tools are {', '.join(self.tools)}")

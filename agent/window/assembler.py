@@ -353,7 +353,7 @@ class ContextAssembler:
             output=self.limits.output_for(tokens),
             metadata=metadata.to_dict(),
             counted=counted,
-            reading=self.view.judged() if part is None else None,
+            reading=self.view.get_reading() if part is None else None,
         )
         return AssembledContext(plan, metadata)
 

@@ -104,7 +104,9 @@ class CompactionTarget:
         """The number of tokens by the counter between the fixed parts (tools, system prompt, briefing) and a level."""
         return self.level(need, share) - self.head()
 
-    def kept(self, need: CompactionNeed, strategy: str, brings: Callable[[int], Mapping[str, Any]]) -> Iterator[int]:
+    def candidate_groups(
+        self, need: CompactionNeed, strategy: str, brings: Callable[[int], Mapping[str, Any]]
+    ) -> Iterator[int]:
         """The numbers of newest groups that a compaction may leave in the view: the largest first, then smaller ones,
         to be tried if too little is freed.
 

@@ -113,7 +113,7 @@ class ContextCompressor:
             llm_client,
             storage.summary_prompt,
             summary_counter or self.assembler.counter,
-            told=lambda why: self._failed("summary", why),
+            told=lambda why: self._emit_failure("summary", why),
             marker=marker,
             is_other=summary_counter is not None,
         )
@@ -230,7 +230,7 @@ class ContextCompressor:
             except NothingToDo:
                 return None
             except (BadSummary, ModelError) as why:
-                self._failed(name, str(why))
+                self._emit_failure(name, str(why))
                 if not isinstance(why, (NotAsked, *AWAY)):
                     self.attempts.record_unused()
                 if isinstance(why, AWAY) and self._wait_for_model(need):
@@ -284,7 +284,7 @@ class ContextCompressor:
         self.unreachable += 1
         return self.unreachable == 1 and not need.must
 
-    def _failed(self, name: str, why: str) -> None:
+    def _emit_failure(self, name: str, why: str) -> None:
         if self.events:
             self.events.emit("compaction_failed", strategy=name, why=why)
 
@@ -302,7 +302,7 @@ class ContextCompressor:
             if freed and (enough or kept == least) and room.frees(need, "mask", old[-1].end):
                 self._commit("mask", need, old[-1].end)
                 return 0
-        self._failed("mask", f"old tool results are less than {PROGRESS:.0%} of the conversation")
+        self._emit_failure("mask", f"old tool results are less than {PROGRESS:.0%} of the conversation")
         return None
 
     def _summary(self, need: CompactionNeed) -> int | None:
@@ -338,7 +338,7 @@ class ContextCompressor:
         def brings(end: int, tokens: int = int(most / ratio)) -> dict[str, Any]:
             return {"summary": empty, "summary_tokens": tokens, "carried": self._carried(end)}
 
-        for kept in self.room.kept(need, "summary", brings):
+        for kept in self.room.candidate_groups(need, "summary", brings):
             old = groups[: len(groups) - kept]
             if not need.must and sum(group.messages for group in old) < self.min_messages_to_summarize:
                 few = True
@@ -369,7 +369,7 @@ class ContextCompressor:
             def brings(end: int, keep_summary: bool = keep_summary) -> dict[str, Any]:
                 return {"carried": self._carried(end), "keep_summary": keep_summary}
 
-            for kept in self.room.kept(need, strategy, brings):
+            for kept in self.room.candidate_groups(need, strategy, brings):
                 end = need.groups[-kept - 1].end if kept else need.groups[-1].end
                 freed = self.room.freed(need, strategy, end, **brings(end))
                 if freed >= PROGRESS * need.view and (not need.must or self.room.fits(need, freed)):
@@ -392,7 +392,7 @@ class ContextCompressor:
                 return 0
         old = end > self.message_store.index.cut.end_seq
         why = f"it would free less than {PROGRESS:.0%}" if old else "all messages belong to the newest turn"
-        self._failed(strategy, why)
+        self._emit_failure(strategy, why)
         return None
 
     # --- parts ------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class View(MessageReader):
             raise IllegalContext(problem)
         return seen
 
-    def judged(self) -> Reading:
+    def get_reading(self) -> Reading:
         """The lines of the view that were read and checked, for the code that sends the view to the model."""
         return self.reading(self.path)
 

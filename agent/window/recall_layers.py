@@ -159,7 +159,7 @@ def recall_memories(
     chosen.add_memories(
         sorted((one for one in found if one.kind != "file"), key=lambda one: (not one.pinned, -one.relevance))
     )
-    return Recalled(chosen.text(), len(chosen.hits), missing, tuple(chosen.hits), tuple(chosen.dropped))
+    return Recalled(chosen.as_text(), len(chosen.hits), missing, tuple(chosen.hits), tuple(chosen.dropped))
 
 
 class _Choice:
@@ -214,7 +214,7 @@ class _Choice:
             return OVER_LIMIT
         return NO_ROOM if cost > self.room else ""
 
-    def text(self) -> str:
+    def as_text(self) -> str:
         """The text for the model about the selected memories."""
         parts = [HEADING + "\n".join(self.lines.values())] if self.lines else []
         return "\n\n".join([*parts, *([FILES_HEADING + "\n".join(self.files)] if self.files else [])])

@@ -179,11 +179,16 @@ def _programs(words: tuple[str, ...], place: ShellState, depth: int, *, proved: 
         return [replace(step, proved=step.proved and proved) for step in steps]
     unknown = any(not word.startswith("-") and ("$(" in word or "`" in word) for word in rest)
     return [
-        ProgramCall(tuple(map(_kept, rest)), place.directory, tuple(map(_kept, place.around)), proved and not unknown)
+        ProgramCall(
+            tuple(map(_storable_word, rest)),
+            place.directory,
+            tuple(map(_storable_word, place.around)),
+            proved and not unknown,
+        )
     ]
 
 
-def _kept(word: str) -> str:
+def _storable_word(word: str) -> str:
     """A word of a command as it is stored: a long word, such as code in an argument, is stored as its beginning and its
     checksum."""
     if len(word) <= LONG:

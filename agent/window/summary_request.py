@@ -172,7 +172,7 @@ class PiecewiseSummary:
         """
         count = self.counter.count
         transcript = Transcript(source, self.marker, self._size)
-        transcript.limit(self._left(running, self.room))
+        transcript.limit(self._tokens_left(running, self.room))
         room, shrinks, offset, again = self.room, 0, 0, False
         size = source.stat().st_size
         while offset < size:
@@ -201,7 +201,7 @@ class PiecewiseSummary:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
                 self.client.input_limit = room  # this limit also bounds the answer, which may have been too long
-                transcript.limit(self._left(running, room))
+                transcript.limit(self._tokens_left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")
                 continue
@@ -222,7 +222,7 @@ class PiecewiseSummary:
         finally:
             self.asked()
 
-    def _left(self, running: str, room: int) -> int:
+    def _tokens_left(self, running: str, room: int) -> int:
         """The number of tokens that one summary request has left for messages; raises BadSummary if they are too
         few."""
         count = self._size
@@ -241,7 +241,7 @@ class PiecewiseSummary:
     def _piece(self, transcript: Transcript, start: int, running: str, room: int, *, again: bool) -> tuple[int, Source]:
         """Write a summary request with as many messages as fit, from byte `start` of the file on; returns the offset
         after them, and the facts about them."""
-        left = self._left(running, room)
+        left = self._tokens_left(running, room)
         behind, known, names = start, Source(), dict(transcript.names)
         before, end = transcript.edges()
 

@@ -56,14 +56,14 @@ class Checkout:
             # unchanged files are written again too, since their attributes may have changed
             git("read-tree", "--reset", "-u", changes.empty_tree(self.git_dir), **places)
         self._keep_encodings(commit)
-        refs.move(self.git_dir, f"refs/heads/{self.workspace.branch}", commit)
+        refs.set_ref(self.git_dir, f"refs/heads/{self.workspace.branch}", commit)
         git("read-tree", "--reset", "-u", commit, **places)
         git("checkout-index", "--force", "--index", "--all", **places)
         env = {"GIT_INDEX_FILE": str(self.git_dir / "index")}
         filled = self.workspace.lfs.fill(self.tree, env)
         inside = self.workspace.gitdir_inside
         untrusted_tree.write_gitfile(self.tree, inside if inside == untrusted_tree.INSIDE else str(self.git_dir))
-        self.give()
+        self.change_owner()
         lfs.LfsTree(self.git_dir, self.tree, env).add((), filled)
 
     def _keep_encodings(self, commit: str) -> None:
@@ -83,11 +83,11 @@ class Checkout:
             if line not in self.workspace.reports:
                 self.workspace.reports.append(line)
 
-    def give(self) -> None:
+    def change_owner(self) -> None:
         """Change the owner of the checkout, so that commands can write to it."""
         if self.workspace.owner_uid is not None:
-            untrusted_tree.give(self.tree, self.workspace.owner_uid)
-            untrusted_tree.give(self.home, self.workspace.owner_uid)
+            untrusted_tree.change_owner(self.tree, self.workspace.owner_uid)
+            untrusted_tree.change_owner(self.home, self.workspace.owner_uid)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Index:
         refused = git_filters.why_not_raw(self.git_dir, self.tree, taken, self.env, lfs=self.uploads)
         left_out += [f"{shown(path)} was left out: {why}" for path, why in refused.items()]
         taken = [path for path in taken if path not in refused]
-        large = set(self.lfs.raw(taken)) if self.uploads else set()
+        large = set(self.lfs.files_with_content(taken)) if self.uploads else set()
         taken = self._small([path for path in taken if path not in large])
         if removed:
             self._update_index("--force-remove", paths=removed)
@@ -251,7 +251,7 @@ def commit(
         )
     made = done.output.decode().strip()
     expected = parent or "0" * len(made)
-    refs.move(git_dir, f"refs/heads/{branch}", made, why="commit", expected=expected, env=env)
+    refs.set_ref(git_dir, f"refs/heads/{branch}", made, why="commit", expected=expected, env=env)
     return made
 
 

@@ -17,7 +17,7 @@ LARGEST = 10_000_000
 """In a file of more than LARGEST bytes, only the first LARGEST bytes are searched for conflict marks."""
 
 
-def left(tree: Path, paths: Iterable[str]) -> tuple[str, ...]:
+def files_with_conflict_marks(tree: Path, paths: Iterable[str]) -> tuple[str, ...]:
     """A line for each of the files `paths` that still has a conflict mark; a missing file has none."""
     found = []
     for path in paths:

@@ -138,12 +138,11 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
         raise WorkError(f"{git_dir / 'makimono.json'} cannot be read: {error}; remove the folder {git_dir}") from error
 
 
-def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
+def create_git_dir(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     """Create the git directory under a temporary name and rename it, so that it is either complete or missing.
 
-    The caller of `make` must hold the mirror's lock. Raises PushRejected if another branch of the repository makes a
-    branch of this name impossible (`in_the_way`).
-    """
+    The caller of `create_git_dir` must hold the mirror's lock. Raises PushRejected if another branch of the repository
+    makes a branch of this name impossible (`in_the_way`)."""
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(
             f"the repository has a branch {other!r}, so that git can make no {state.branch!r} beside it. Rename or "
@@ -178,7 +177,7 @@ def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     durable_files.make_dir(temporary / "info", 0o755)
     durable_files.write_file(temporary / "info" / "attributes", ATTRIBUTES, 0o644, sync=False)
     if state.start is not None:
-        refs.move(temporary, f"refs/heads/{state.branch}", state.start)
+        refs.set_ref(temporary, f"refs/heads/{state.branch}", state.start)
     git("symbolic-ref", "HEAD", f"refs/heads/{state.branch}", git_dir=temporary)
     write_ignored(temporary)
     open_up(temporary, readable=readable)

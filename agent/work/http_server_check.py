@@ -35,7 +35,7 @@ class ServerAnswer:
     came: str
 
 
-def ask(url: str, login: tuple[str, str] | None, ca_file: str | None) -> ServerAnswer:
+def request_refs(url: str, login: tuple[str, str] | None, ca_file: str | None) -> ServerAnswer:
     """Request the refs of the repository at `url` in the way in which git requests them; `login` is (user, password).
 
     Version 0 of git's protocol is used, which lists the refs at once. Raises RemoteAway when the server does not
@@ -56,4 +56,6 @@ def ask(url: str, login: tuple[str, str] | None, ca_file: str | None) -> ServerA
         raise RemoteAway(f"{url} cannot be reached: {http.failure_text(error)}") from error
     kind = answer.headers.get("content-type", "")
     is_git = answer.status_code == 200 and kind.partition(";")[0].strip() == ADVERTISED
-    return ServerAnswer(is_git, bool(_REF.search(answer.content)), http.came(answer.status_code, kind, answer.content))
+    return ServerAnswer(
+        is_git, bool(_REF.search(answer.content)), http.describe_answer(answer.status_code, kind, answer.content)
+    )

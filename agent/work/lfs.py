@@ -113,7 +113,7 @@ class LfsTree:
             if name == "lfs"
         ]
 
-    def raw(self, paths: Iterable[str]) -> list[str]:
+    def files_with_content(self, paths: Iterable[str]) -> list[str]:
         """Those of `paths` that contain the content of a Git LFS file instead of its pointer."""
         return [path for path in self.files(paths) if not git_filters.is_converted(self.tree, path, "lfs")]
 
@@ -129,7 +129,7 @@ class LfsTree:
 
     def unchanged(self, paths: Iterable[str]) -> set[str]:
         """The files of `paths` that have the content to which their pointer in the index refers."""
-        return {path for path in self.raw(paths) if self._is_indexed(path)}
+        return {path for path in self.files_with_content(paths) if self._is_indexed(path)}
 
     def add(self, paths: Iterable[str], known: Mapping[str, Pointer] | None = None) -> None:
         """Add the pointers of Git LFS files to the index, and the files' content to `objects`.

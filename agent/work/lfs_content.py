@@ -50,12 +50,12 @@ class Content:
                 {path: pointer for path, pointer in wanted.items() if pointer not in large}, (self.own, self._shared)
             )
         except (MakimonoError, OSError) as error:
-            self._tell(f"Git LFS: {error}")
+            self._append_line(f"Git LFS: {error}")
             return {}
         if large:
             problems.append(f"{len(large)} of them are more than `workspace.lfs_limit` ({self.limit:,} bytes) allows")
         if problems:
-            self._tell(f"Git LFS: some content is not here: {'; '.join(problems[:3])}")
+            self._append_line(f"Git LFS: some content is not here: {'; '.join(problems[:3])}")
         return filled
 
     def pointers(self, entries: Iterable[changes.RawChange], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
@@ -90,6 +90,6 @@ class Content:
                 lacking.append(pointer)
         return lacking, large
 
-    def _tell(self, line: str) -> None:
+    def _append_line(self, line: str) -> None:
         if line not in self.reports:
             self.reports.append(line)

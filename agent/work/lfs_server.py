@@ -218,21 +218,23 @@ class LfsServer:
     def _send(self, method: str, url: str, headers: Mapping[str, str], data: Any) -> LfsResponse:
         from agent.forge import http
 
-        with self._session() as session, self._asked(session, method, url, headers, data) as answer:
+        with self._session() as session, self._send_request(session, method, url, headers, data) as answer:
             text = answer.raw.read(ANSWER, decode_content=True)
         try:
             said = orjson.loads(text)
         except orjson.JSONDecodeError:
             said = {}
         kind = answer.headers.get("content-type", "")
-        page = http.came(answer.status_code, kind, text) if http.is_page(kind) else ""
+        page = http.describe_answer(answer.status_code, kind, text) if http.is_page(kind) else ""
         return LfsResponse(answer.status_code, said if isinstance(said, dict) else {}, page)
 
     def _get(self, link: Link, deadline: float) -> Iterator[bytes]:
         url, headers = link
         with self._session() as session:
             for _ in range(REDIRECTS + 1):
-                with self._asked(session, "GET", url, {"Accept-Encoding": "identity", **headers}, None) as answer:
+                with self._send_request(
+                    session, "GET", url, {"Accept-Encoding": "identity", **headers}, None
+                ) as answer:
                     if answer.is_redirect:
                         target = urljoin(url, answer.headers["location"])
                         headers = headers if _origin(target) == _origin(url) else {}
@@ -254,7 +256,7 @@ class LfsServer:
         session.auth = lambda request: request  # keeps the library `requests` from reading ~/.netrc
         return session
 
-    def _asked(
+    def _send_request(
         self, session: requests.Session, method: str, url: str, headers: Mapping[str, str], data: Any
     ) -> requests.Response:
         import requests

@@ -90,7 +90,7 @@ class Mirror:
         listing = self.remote.list(refs)
         self.is_default_guessed = listing.head not in listing.branches()
         with self.locked() as lock:
-            self._make("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
+            self._create_repository("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
             with durable_files.writing(self.path):
                 os.utime(self.path / "made")  # the time of the last use, which `cleanup` reads
             _remove_locks(self.path)
@@ -157,7 +157,7 @@ class Mirror:
         """Whether the repository has no branch."""
         return not self.branches()
 
-    def _make(self, object_format: str) -> None:
+    def _create_repository(self, object_format: str) -> None:
         """Create the bare repository; if the creation of a repository was interrupted before its first fetch, it is
         created again."""
         if (self.path / "made").exists():

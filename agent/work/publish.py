@@ -283,7 +283,7 @@ class Publisher:
                 if pause is None and push_errors.is_locked(cause.stderr):
                     raise RemoteRefused(
                         f"{self.remote.url} does not take branch {self.workspace.branch!r}: a git that was killed "
-                        f"there has left the lock of that branch. It says: {_said(cause.stderr)}",
+                        f"there has left the lock of that branch. It says: {_git_message(cause.stderr)}",
                         stderr=cause.stderr,
                     ) from cause
                 if pause is None:
@@ -345,7 +345,7 @@ class Publisher:
             if advice := push_errors.remedy(error.stderr):
                 where = f"{self.remote.url} does not take branch {self.workspace.branch!r}"
                 raise RemoteRefused(
-                    f"{where}: {advice}. It says: {_said(error.stderr)}", stderr=error.stderr
+                    f"{where}: {advice}. It says: {_git_message(error.stderr)}", stderr=error.stderr
                 ) from error
             raise self._rejected(commit, error.stderr) from error
 
@@ -354,7 +354,7 @@ class Publisher:
         where = (
             f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept in the task's folder)"
         )
-        return PushRejected(f"{where}: {advice}. It says: {_said(stderr)}", code=code)
+        return PushRejected(f"{where}: {advice}. It says: {_git_message(stderr)}", code=code)
 
 
 def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -366,6 +366,6 @@ def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _said(stderr: str) -> str:
+def _git_message(stderr: str) -> str:
     """Git's error message without its hints."""
     return "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))

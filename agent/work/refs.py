@@ -2,9 +2,8 @@
 again.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
-the repetition, which expects the old commit, would fail. Before a retry of `git update-ref`, `move` reads the ref. The
-next git process that finds the locks of a killed process removes them (`stale_git_locks.py`).
-"""
+the repetition, which expects the old commit, would fail. Before a retry of `git update-ref`, `set_ref` reads the ref.
+The next git process that finds the locks of a killed process removes them (`stale_git_locks.py`)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def move(
+def set_ref(
     git_dir: Path,
     ref: str,
     commit: str | None,
@@ -45,11 +44,11 @@ def move(
         else:
             return
         clock.sleep(pause)
-        if at(git_dir, ref) == commit:
+        if read_ref(git_dir, ref) == commit:
             return  # the killed process had already moved the ref
 
 
-def at(git_dir: Path, ref: str) -> str | None:
+def read_ref(git_dir: Path, ref: str) -> str | None:
     """The object at which `ref` (a full name, or HEAD) is; None if the ref does not exist."""
     if (found := loose(git_dir, ref)) is not None:
         return found
@@ -79,4 +78,4 @@ def loose(git_dir: Path, ref: str) -> str | None:
     return None
 
 
-__all__ = ["at", "loose", "move"]
+__all__ = ["loose", "read_ref", "set_ref"]

@@ -173,7 +173,7 @@ class Remote:
             # imported where it is used, since it imports `requests` (6 MiB)
             from agent.work import http_server_check
 
-            answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
+            answer = http_server_check.request_refs(self.url, self._credentials(), self.ca_file)
             if not answer.is_git:
                 raise RemoteAway(f"{self.url} is not answered by a git server: {answer.came}")
             if names or not answer.has_refs:
@@ -239,17 +239,17 @@ class Remote:
     def git(self, *args: str, **options: Any) -> Finished:
         """Make one git call to the remote; after a refused login the call is repeated once with new credentials."""
         try:
-            return self._once(args, options)
+            return self._run_once(args, options)
         except GitError as error:
             if not self._was_refused(error):
                 self._fail(error)
         self._renew()
         try:
-            return self._once(args, options)
+            return self._run_once(args, options)
         except GitError as error:
             self._fail(error)
 
-    def _once(self, args: tuple[str, ...], options: Mapping[str, Any]) -> Finished:
+    def _run_once(self, args: tuple[str, ...], options: Mapping[str, Any]) -> Finished:
         login = self._credentials() if self.url.startswith("http") else None
         credentials = gitcmd.Credentials(self.url, *login) if login else None
         return gitcmd.git(*args, credentials=credentials, env=self._env, **options)
@@ -286,7 +286,7 @@ class Remote:
         try:
             from agent.work import http_server_check
 
-            answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
+            answer = http_server_check.request_refs(self.url, self._credentials(), self.ca_file)
         except RemoteAway:
             return "; no git server answers there"
         return "; no git server answered" if answer.is_git else f"; it answers {answer.came}"
@@ -375,7 +375,7 @@ class Remote:
             return
         top = self.path / ".git" if (self.path / ".git").is_dir() else self.path
         if owner[0] != 0:
-            filetree.give(top, *owner, only_from=0)
+            filetree.change_owner(top, *owner, only_from=0)
 
 
 def _without_userinfo(url: str) -> tuple[str, Login | None]:

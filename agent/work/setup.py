@@ -232,8 +232,8 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
         git("read-tree", "--reset", "-u", str(workspace.base_commit), timeout=1800, **places)
         untrusted_tree.write_gitfile(scratch)
         if workspace.owner_uid is not None:
-            untrusted_tree.give(scratch, workspace.owner_uid)
-            untrusted_tree.give(home, workspace.owner_uid)
+            untrusted_tree.change_owner(scratch, workspace.owner_uid)
+            untrusted_tree.change_owner(home, workspace.owner_uid)
         network = host_allowlist.parse_all(hosts)
         done = run(section.command, scratch, home, network, dict(section.env), section.timeout)
         try:
@@ -421,7 +421,7 @@ def _copy(entry: Path, work_tree: Path, home: Path, workspace: Workspace) -> Non
     if copy.missed:
         raise WorkError(f"the set-up cannot be copied from {entry}: {'; '.join(copy.missed[:5])}")
     if workspace.owner_uid is not None:
-        untrusted_tree.give(home, workspace.owner_uid)
+        untrusted_tree.change_owner(home, workspace.owner_uid)
     treecopy.merge(staging / "tree", work_tree)
     treecopy.merge(staging / "home", home)
     untrusted_tree.remove(staging)

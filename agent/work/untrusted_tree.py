@@ -107,11 +107,11 @@ def remove(path: Path) -> None:
         filetree.remove(path)
 
 
-def give(tree: Path, uid: int) -> None:
+def change_owner(tree: Path, uid: int) -> None:
     """Change the owner of the whole work tree to `uid` (and to the group of the same number); of a symlink itself, not
     of its target."""
     with durable_files.writing(tree):
-        filetree.give(tree, uid, uid)
+        filetree.change_owner(tree, uid, uid)
 
 
 def closed_folders(tree: Path) -> list[str]:

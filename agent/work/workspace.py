@@ -114,7 +114,7 @@ class Workspace:
         if state is None:
             with self.mirror.locked():
                 state = begin or first_state(self.mirror, self.branch, self._wanted_base, self._start_at)
-                gitdir.make(self.git_dir, self.mirror, state)
+                gitdir.create_git_dir(self.git_dir, self.mirror, state)
         self._state = state
         self.branch = state.branch
         gitdir.remove_locks(self.git_dir)
@@ -145,7 +145,7 @@ class Workspace:
             self._git("read-tree", "--reset", "-u", content, timeout=1800)
         filled = self.lfs.fill(self.tree, self._env)
         if self.owner_uid is not None:
-            untrusted_tree.give(self.tree, self.owner_uid)
+            untrusted_tree.change_owner(self.tree, self.owner_uid)
             self._git("update-index", "-q", "--refresh", check=False, timeout=600)
         LfsTree(self.git_dir, self.tree, self._env).add((), filled)
         durable_files.sync_tree(self.tree)
@@ -241,7 +241,7 @@ class Workspace:
             self.update_state(refused=None)
         self._put_gitfile_back()
         self._finish_merge()
-        if left := conflict_markers.left(self.tree, self.state.unresolved):
+        if left := conflict_markers.files_with_conflict_marks(self.tree, self.state.unresolved):
             raise RulesRefused(left)
         stage = self._stage()
         said, self._left_out = self._left_out, stage.update()
@@ -273,7 +273,7 @@ class Workspace:
         self._read_index(commit)
 
     def _move_branch(self, commit: str | None, why: str, expected: str | None = None) -> None:
-        refs.move(self.git_dir, f"refs/heads/{self.branch}", commit, why=why, expected=expected, env=self._env)
+        refs.set_ref(self.git_dir, f"refs/heads/{self.branch}", commit, why=why, expected=expected, env=self._env)
 
     def _read_index(self, commit: str | None) -> None:
         self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
@@ -360,7 +360,7 @@ class Workspace:
             timeout=600,
         )
         self.take_over("", commit, refused=commit if refused else None)
-        refs.move(self.git_dir, ref, None, env=self._env)
+        refs.set_ref(self.git_dir, ref, None, env=self._env)
 
     def discard(self, written: Iterable[str] = ()) -> bool:
         """Remove the tree if the remote has all of its content in commits; else return False and remove nothing.
@@ -396,7 +396,7 @@ class Workspace:
 
     def head(self) -> str | None:
         """The newest commit of the task's branch; None if the branch has no commit (empty repository)."""
-        return refs.at(self.git_dir, "HEAD")
+        return refs.read_ref(self.git_dir, "HEAD")
 
     def has_commits(self) -> bool:
         """Whether this task has committed anything.

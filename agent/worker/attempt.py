@@ -109,7 +109,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
         # task may belong to a daemon with another base_dir on this machine.
         process_groups.end_tree(settings.base_dir, uuid)
         _settle_in(settings, claim, mode)
-        tell(mode.report, CLAIMED)
+        send_report(mode.report, CLAIMED)
         log.setup(folder / "worker.log", uuid=uuid, redact=wiring.redact, stderr=False)
         take_over(wiring, claim, folder)
         if mode.begin is not None:
@@ -168,7 +168,7 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
         replaced = isinstance(error, MISTAKES) and program_upgrade.replaced()
         final, code, why = reading_of(error, replaced=replaced)
         why = wiring.redact(why)
-        tries = unopened_attempts.count(unopened_in) if unopened_in is not None and not final else 0
+        tries = unopened_attempts.add_attempt(unopened_in) if unopened_in is not None and not final else 0
         ends = final or unopened_attempts.is_enough(tries, error)
         seconds = unopened_attempts.seconds(tries) if tries and not ends else AGAIN_SECONDS
         if tries:
@@ -197,7 +197,7 @@ def correct_issue(wiring: Wiring, uuid: str) -> None:
         wiring.ledger.notify_again(uuid)
 
 
-def tell(report: Connection | None, word: str) -> None:
+def send_report(report: Connection | None, word: str) -> None:
     """Send a report about the claim to the daemon, and close the connection."""
     if report is not None and not report.closed:
         with suppress(OSError):  # the worker continues even if the daemon has ended

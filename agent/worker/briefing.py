@@ -218,11 +218,11 @@ def fence_comments(
     old, new = comments[: len(comments) - len(texts)], comments[len(comments) - len(texts) :]
     parts = divide(tokens - FENCE * len(texts), [budget.count(text) for text in texts])
     shown = [budget.shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
-    said: list[tuple[Comment | None, str]] = [(None, _kept(old, marker, budget))] if old else []
+    said: list[tuple[Comment | None, str]] = [(None, _save_hidden_comments(old, marker, budget))] if old else []
     return [*said, *((one, comment_text(one, marker, text)) for one, text in zip(new, shown, strict=True))]
 
 
-def _kept(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> str:
+def _save_hidden_comments(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> str:
     """Save the comments that the model does not see in a file; returns a line that names the file."""
     text = "\n\n".join(comment_text(comment, marker) for comment in comments)
     return _not_shown(len(comments), budget.keep(text))
@@ -253,7 +253,7 @@ def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingB
     rest = comments[: len(comments) - len(shown)]
     if not rest:
         return shown[::-1]
-    return [_kept(rest, marker, budget), *[""] * (len(rest) - 1), *shown[::-1]]
+    return [_save_hidden_comments(rest, marker, budget), *[""] * (len(rest) - 1), *shown[::-1]]
 
 
 def choose_again(text: str, marker: str, budget: BriefingBudget) -> str | None:

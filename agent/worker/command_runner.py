@@ -71,7 +71,7 @@ class CommandRunner:
             raise
         if self.refusal != "":
             self._record("")
-        self.settle()
+        self.flush_files()
         return done
 
     def run_server(
@@ -108,7 +108,7 @@ class CommandRunner:
         self._announce(done)
         return replace(done, why=memory.why) if memory.why else done
 
-    def settle(self) -> None:
+    def flush_files(self) -> None:
         """Free disk space if the task must end because the disk is full, then sync the files that a command wrote,
         unless `context_storage.durability` is "none"."""
         # Without free space, the output of the command could not be recorded.

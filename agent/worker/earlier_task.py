@@ -90,7 +90,7 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
     if row is None:
         return None
     folders = settings.base_dir / "completed"
-    kept, summary = _kept(_worked(folders, ledger, row)), summary_of(folders / row.uuid, row)
+    kept, summary = _unpushed_commits(_worked(folders, ledger, row)), summary_of(folders / row.uuid, row)
     return ParentTask(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept, row.url or "")
 
 
@@ -105,7 +105,7 @@ def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
     return folders / (now or row).uuid
 
 
-def _kept(folder: Path) -> UnpublishedCommits | None:
+def _unpushed_commits(folder: Path) -> UnpublishedCommits | None:
     """The commits in the earlier task's own git directory that the task has not pushed.
 
     Returns None if no commit is unpublished, if the commits need content of Git LFS (which no commit contains), or if
@@ -116,7 +116,7 @@ def _kept(folder: Path) -> UnpublishedCommits | None:
         state = gitdir.read_state(git_dir)
         if state is None or state.start is None or any((git_dir / "lfs").glob("*")):
             return None
-        commit = refs.at(git_dir, f"refs/heads/{state.branch}")
+        commit = refs.read_ref(git_dir, f"refs/heads/{state.branch}")
     except (WorkError, GitError, OSError):
         return None
     if commit is None or commit in (state.start, state.pushed):

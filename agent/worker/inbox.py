@@ -126,11 +126,11 @@ class CommentInbox:
             names = self.forge.own_names()
             comments, self.ahead = self.forge.comments_since(self.key, self._position())
         except ForgeError as error:
-            self._away(error)
+            self._report_outage(error)
             if is_last:
                 self._check_issue(error)
             return False
-        self._back()
+        self._report_recovery()
         for comment in comments:
             if not comment.is_bot:
                 self.task.show_seen(comment)
@@ -151,7 +151,7 @@ class CommentInbox:
             except ForgeError:
                 pass  # the next step that needs the issue reports it
 
-    def _away(self, error: ForgeError) -> None:
+    def _report_outage(self, error: ForgeError) -> None:
         """Report that the forge does not answer: after the first failure, and then less and less often."""
         now = clock.monotonic()
         if self.away_since is None:
@@ -160,7 +160,7 @@ class CommentInbox:
             self.tell_at, self.pause = now + self.pause, min(LONGEST_AGAIN, 2 * self.pause)
             self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
 
-    def _back(self) -> None:
+    def _report_recovery(self) -> None:
         """Report once that the forge answers again."""
         if self.away_since is not None:
             seconds = round(clock.monotonic() - self.away_since, 1)

@@ -101,7 +101,7 @@ class TaskMcpTools:
             raise
         for name, listed in lists.items():
             if isinstance(listed, str):
-                self._failed(name, listed)
+                self._report_failure(name, listed)
                 continue
             found += self._offered(lock, name, listed, found)
         room = MOST_TOOLS - len(OWN_TOOLS)
@@ -126,28 +126,28 @@ class TaskMcpTools:
             run.events.emit("mcp_pinned", server=name, tools=len(listed))
         elif changes.refused and server.trust_changes:
             lock.accept(name, listed)
-            run.events.emit("mcp_accepted", server=name, tools=_some(changes.refused))
+            run.events.emit("mcp_accepted", server=name, tools=_join_names(changes.refused))
         elif wanted := [tool for tool in changes.refused if not server.tools or tool in server.tools]:
             refused = set(wanted)
-            run.events.emit("mcp_changed", server=name, tools=_some(wanted))
+            run.events.emit("mcp_changed", server=name, tools=_join_names(wanted))
             self._notices.append(
                 f"The MCP server `{name}` has changed or added tools since they were accepted, and the model did not "
-                f"get them: {_some(wanted)}. `mcp list` shows them, `mcp accept {name}` accepts them."
+                f"get them: {_join_names(wanted)}. `mcp list` shows them, `mcp accept {name}` accepts them."
             )
         taken = {*OWN_TOOLS, *(one.name for one in before)}
         kept = [one for one in listed if one.tool not in refused]
         tools, left_out = offer(name, kept, server.tools, self._clean, taken)
         left_out = {tool: why for tool, why in left_out.items() if tool not in refused}
-        run.events.emit("mcp_listed", server=name, tools=len(tools), left_out=_some(map(_pair, left_out.items())))
+        run.events.emit("mcp_listed", server=name, tools=len(tools), left_out=_join_names(map(_pair, left_out.items())))
         if left_out:
-            told = _some(map(_pair, left_out.items()))
+            told = _join_names(map(_pair, left_out.items()))
             self._notices.append(f"Tools of the MCP server `{name}` were left out: {self._clean(told)}.")
         return tools
 
     def _clean(self, text: str) -> str:
         return self.run.redact(output(text))
 
-    def _failed(self, name: str, why: str, tool: str = "") -> None:
+    def _report_failure(self, name: str, why: str, tool: str = "") -> None:
         said = self._clean(why)
         self.run.events.emit("mcp_failed", server=name, tool=tool, error=said)
         if not tool:
@@ -163,17 +163,17 @@ class TaskMcpTools:
         if self._recorded is not None:
             return self._replayed(tool, arguments)
         try:
-            result = raw_result(self._called(tool, arguments))
+            result = raw_result(self._call_tool(tool, arguments))
         except ToolError as error:
             self.store.add_call(tool.name, arguments, {"error": str(error)})
             raise
         finally:
             if self.settings.get(tool.server) is not None and self.settings[tool.server].command is not None:
-                self.commands.settle()
+                self.commands.flush_files()
         self.store.add_call(tool.name, arguments, {"text": result.text, "head": result.head, "status": result.status})
         return result
 
-    def _called(self, tool: OfferedTool, arguments: Json) -> Json:
+    def _call_tool(self, tool: OfferedTool, arguments: Json) -> Json:
         assert self.servers is not None
         server = self.settings.get(tool.server)
         if server is None:
@@ -192,7 +192,7 @@ class TaskMcpTools:
             return self.servers.call(tool.server, tool.tool, tool.arguments(arguments))
         except ServerFailed as error:
             if not error.alive:
-                self._failed(tool.server, str(error), tool.tool)
+                self._report_failure(tool.server, str(error), tool.tool)
             raise ToolError(
                 f"the MCP server {tool.server} failed: {error}. The call may have had an effect: look before you "
                 "repeat it, or work without this tool"
@@ -240,7 +240,7 @@ def _pair(item: tuple[str, str]) -> str:
     return f"{item[0]} ({item[1]})"
 
 
-def _some(names: Any) -> str:
+def _join_names(names: Any) -> str:
     """Join names into one text, at most NAMED of them."""
     every = [str(name)[:200] for name in names]
     more = f" and {len(every) - NAMED:,} more" if len(every) > NAMED else ""

@@ -37,7 +37,7 @@ def join(settings: Settings, uuid: str, attempt: int) -> None:
 def end_tree(base_dir: Path, uuid: str) -> None:
     """End every process of the task except this one."""
     proc.end_tree(uuid)
-    cgroups.end(_name(base_dir, uuid), group_places())
+    cgroups.kill_groups(_name(base_dir, uuid), group_places())
 
 
 def remove(base_dir: Path, uuid: str = "") -> None:
@@ -74,7 +74,7 @@ def in_bytes(limit: int | str | None) -> int | None:
 def memory_used(base_dir: Path, uuid: str, attempt: int) -> int | None:
     """Bytes that the attempt's control group uses and that the kernel cannot reclaim; None unless the calling process
     is in that group and the group counts memory."""
-    return cgroups.used(_name(base_dir, uuid, attempt), group_places())
+    return cgroups.memory_in_use(_name(base_dir, uuid, attempt), group_places())
 
 
 def too_large(limit: int | str, used: int | None = None) -> str:

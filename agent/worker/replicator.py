@@ -112,7 +112,7 @@ class Replicator:
                 if self._ended:
                     return
                 why = str(error) if isinstance(error, MakimonoError) else error_words(error)
-                self._over(shot, failed=True)
+                self._finish_upload(shot, failed=True)
                 if pause == FIRST_PAUSE:
                     self.events.emit("replica_away", uuid=self.context.uuid, error=why, seconds=pause)
                     log.mistake("replica", self.context.uuid, error)
@@ -123,7 +123,7 @@ class Replicator:
                 if self.away:
                     self.events.emit("replica_caught_up", uuid=self.context.uuid, last_seq=shot.facts["last_seq"])
                 pause = FIRST_PAUSE
-                self._over(shot, failed=False)
+                self._finish_upload(shot, failed=False)
 
     def _taken(self) -> ReplicaSnapshot | None:
         with self._changed:
@@ -132,7 +132,7 @@ class Replicator:
             self._busy = shot is not None
             return None if self._ended else shot
 
-    def _over(self, shot: ReplicaSnapshot, *, failed: bool) -> None:
+    def _finish_upload(self, shot: ReplicaSnapshot, *, failed: bool) -> None:
         with self._changed:
             self._busy, self.away = False, failed
             if failed and self._next is None and not self._ended:

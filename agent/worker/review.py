@@ -78,14 +78,14 @@ def _deliberate(
     FAILED_SAFE, because the work is finished and a person can decide about it."""
     run.check_held()
     if (over := run.limits.check_requests()) is not None:
-        return _failed(over.summary)
+        return _failed_review(over.summary)
     wiring = run.wiring
     own = _of_safety(decisions_of(record.store))
     try:
         material = replace(
             _material(issue, workspace, report),
-            conditions=_listed(conditions),
-            safety_conditions=_listed([one for one in conditions if one in own]),
+            conditions=_condition_list(conditions),
+            safety_conditions=_condition_list([one for one in conditions if one in own]),
         )
         with open_reviewers(
             run.settings,
@@ -94,16 +94,16 @@ def _deliberate(
             events=run.events,
             gate=run.limits.check_requests,
             learnt=wiring.learnt,
-            templates=prompts.known(),
+            templates=prompts.accepted_names(),
         ) as reviewers:
             engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
             return engine.execute(ConsensusRequest(QUESTION, material=material, isolation=isolation)).to_dict()
     except (ConfigError, ModelError, ConsensusError) as error:
-        return _failed(f"the reviewers could not be asked: {error}")
+        return _failed_review(f"the reviewers could not be asked: {error}")
     except Interrupted as stop:
         if stop.outcome.end is not End.LIMIT or run.control.outcome is not None:
             raise
-        return _failed(stop.outcome.summary)
+        return _failed_review(stop.outcome.summary)
     finally:
         run.context.get_request_store().sync()
 
@@ -114,11 +114,11 @@ def _of_safety(decisions: list[Json]) -> set[str]:
     return {" ".join(text.split()) for vote in votes if vote is not None for text in vote["conditions"]}
 
 
-def _listed(conditions: list[str]) -> str:
+def _condition_list(conditions: list[str]) -> str:
     return "\n".join([MET, *(f"- {one}" for one in conditions)]) if conditions else ""
 
 
-def _failed(reason: str) -> Json:
+def _failed_review(reason: str) -> Json:
     return ConsensusDecision(Decision.FAILED_SAFE, reason=reason).to_dict()
 
 

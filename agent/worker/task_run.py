@@ -93,11 +93,11 @@ class TaskRun:
         self.limits = TaskLimits(settings.limits, context.totals, room, self.memory.ran_over, settings.llm.currency)
         self.control = TaskControl(
             self._requested,
-            self._wanted,
+            self._read_forge_request,
             first_outcome(room, self._over_time),
             settings.scheduling.interval,
             patience=settings.scheduling.drain_seconds,
-            why=self._why,
+            why=self._stop_reason,
         )
         self.held = ExitStack()  # connections and threads that the run closes at its end
         self.held.callback(quota.close)
@@ -238,7 +238,7 @@ class TaskRun:
         deadline.check()
         return self.wiring.ledger.requested(self.uuid)
 
-    def _wanted(self) -> str | None:
+    def _read_forge_request(self) -> str | None:
         """The request from the forge while the task runs: a command in a comment, or "stop" for a label that a person
         moved or an issue that is closed, unless a merge closed it; None if there is none."""
         if self.inbox.poll():
@@ -249,7 +249,7 @@ class TaskRun:
         merged = self.effects.receipt(MERGED) is not None
         return None if is_closed_by_merge(self.forge, self.key, self._branch(), merged=merged) else word
 
-    def _why(self) -> str:
+    def _stop_reason(self) -> str:
         """The reason for which a person stopped the task on the forge; "" for a command in a comment, since the
         progress comment names the command."""
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)

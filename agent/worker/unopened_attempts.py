@@ -22,17 +22,17 @@ OF_HOST = (DiskError, HostError, LedgerError)
 """Errors of this host or of a shared store: a task does not fail because of them, however long they last."""
 
 
-def count(folder: Path) -> int:
+def add_attempt(folder: Path) -> int:
     """Record one more attempt that ended before the task was opened; returns the number of such attempts.  If the disk
     cannot be written, the file still has the old number.
     """
-    tries = known(folder) + 1
+    tries = count_attempts(folder) + 1
     with suppress(DiskError, OSError):
         durable_files.write_file(folder / NAME, f"{tries}\n".encode())
     return tries
 
 
-def known(folder: Path) -> int:
+def count_attempts(folder: Path) -> int:
     """The number of attempts of the task that ended before the task was opened."""
     try:
         return max(0, int((folder / NAME).read_text("ascii")))

@@ -18,7 +18,7 @@ from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.values import End, Status
 from agent.wiring.wiring import Wiring
-from agent.worker.attempt import Mode, attempt, hold, tell
+from agent.worker.attempt import Mode, attempt, hold, send_report
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -41,12 +41,12 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
         try:
             held.enter_context(hold(settings, uuid))
         except LockHeld as error:
-            tell(report, str(error))
+            send_report(report, str(error))
             return 0
         try:
             outcome, failed = attempt(wiring, uuid, Mode(named=own, grouped=own, drains=True, report=report))
         except ClaimLost as error:
-            tell(report, str(error))
+            send_report(report, str(error))
             return 0
         except Fenced:
             raise
@@ -83,9 +83,9 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     except Fenced:
         code = 0  # a newer attempt owns the task, which is no failure
     except MakimonoError as error:
-        tell(report, str(error))
+        send_report(report, str(error))
         code = error.exit_code
     except Exception as error:
-        tell(report, f"{type(error).__name__}: {error}")
+        send_report(report, f"{type(error).__name__}: {error}")
         raise
     sys.exit(code)

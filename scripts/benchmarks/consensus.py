@@ -182,7 +182,7 @@ def run(server: Reviewers, found: list[Case], rounds: int) -> dict[str, dict[str
             config = settings(Path(top), url=server.url, window=32_000, consensus={"rounds": rounds})
             with closing(RequestStore(folder)) as requests, closing(DeliberationStore(folder)) as store:
                 started = time.monotonic()
-                with open_reviewers(config, requests, templates=prompts.names()) as reviewers:
+                with open_reviewers(config, requests, templates=prompts.program_templates()) as reviewers:
                     record = DeliberationRecord.open(store, case.name)
                     engine = ConsensusEngine(config, reviewers, record=record)
                     material = Material(issue=case.issue, diff=case.diff)

@@ -121,7 +121,7 @@ def main(place: Path, reloads: int, tasks: int) -> dict[str, Any]:
             supervisor.reap()
             if taken < reloads:
                 write(folder, taken + 1)
-                prompts.use(loader.refresh(force=True))
+                prompts.set_replacements(loader.refresh(force=True))
                 taken += 1
                 before = before or (resident() if taken == 100 else 0)
     finally:

@@ -109,7 +109,7 @@ def is_alive(pid):
 
 
 def groups_of(places, uuid):
-    return [one for parent in places.all() for one in parent.folder.glob(f"makimono-*-{uuid}-*")]
+    return [one for parent in places.distinct_parents() for one in parent.folder.glob(f"makimono-*-{uuid}-*")]
 
 
 def test_what_threw_its_session_and_its_environment_away_ends_with_a_dead_attempt(home):

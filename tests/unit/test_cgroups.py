@@ -45,9 +45,9 @@ def kinds():
     made = []
     for controllers, mounted in cgroups._mounts(Path("/proc/self")):
         if controllers is None:
-            made += [GroupPlaces(one) for one in cgroups._v2(mounted, cgroups._own(Path("/proc/self")).get(""))]
+            made += [GroupPlaces(one) for one in cgroups._v2(mounted, cgroups._own_cgroups(Path("/proc/self")).get(""))]
         elif wanted := set(controllers) & set(cgroups.V1_KILL):
-            folder = cgroups._beneath(mounted, cgroups._own(Path("/proc/self"))[min(wanted)])
+            folder = cgroups._beneath(mounted, cgroups._own_cgroups(Path("/proc/self"))[min(wanted)])
             if folder is not None and cgroups._is_ours(folder):
                 made.append(GroupPlaces(CgroupParent(folder, 1, memory="memory" in controllers)))
     return [*made, found] if found.kill else []
@@ -58,8 +58,13 @@ def places(request):
     if request.param is None:
         pytest.skip(str(cgroups.find()))
     yield request.param
-    cgroups.end(NAME, request.param)
-    left = [one.name for parent in request.param.all() for one in parent.folder.iterdir() if one.name.startswith(NAME)]
+    cgroups.kill_groups(NAME, request.param)
+    left = [
+        one.name
+        for parent in request.param.distinct_parents()
+        for one in parent.folder.iterdir()
+        if one.name.startswith(NAME)
+    ]
     assert left == [], "a test leaves no group"
 
 
@@ -83,15 +88,15 @@ def test_what_left_its_session_and_its_environment_is_still_found_and_ended(plac
     (pid,) = sleeping(places)
     assert Path(f"/proc/{pid}/environ").read_bytes() == b""
     assert cgroups.remove(NAME, places) == [], "a group in which something runs stays"
-    assert cgroups.end(NAME, places) == 1
+    assert cgroups.kill_groups(NAME, places) == 1
     assert list(cgroups._members(NAME, places)) == []
-    assert cgroups.end(NAME, places) == 0
+    assert cgroups.kill_groups(NAME, places) == 0
 
 
 def test_who_ends_a_group_does_not_end_itself(places):
     code = (
         ESCAPE.partition("for number")[0]
-        + "import subprocess; subprocess.Popen(['sleep', '600'])\nprint(cgroups.end(sys.argv[2], places))"
+        + "import subprocess; subprocess.Popen(['sleep', '600'])\nprint(cgroups.kill_groups(sys.argv[2], places))"
     )
     assert run(code, places) == ["True", "1"]
     assert cgroups.remove(NAME, places) == [f"{NAME}1"]
@@ -100,7 +105,7 @@ def test_who_ends_a_group_does_not_end_itself(places):
 def test_only_groups_of_that_name_are_touched(places):
     assert run(ESCAPE, places) == ["True"]
     sleeping(places)
-    assert cgroups.end(f"{NAME}2", places) == 0
+    assert cgroups.kill_groups(f"{NAME}2", places) == 0
     assert len(list(cgroups._members(NAME, places))) == 1
 
 
@@ -202,7 +207,7 @@ def test_where_nothing_can_be_written_nothing_is_made_and_nothing_fails(machine,
     assert places == GroupPlaces()
     assert "no control group" in str(places)
     assert cgroups.join("makimono-x", places, 1 << 30) is False
-    assert (cgroups.end("makimono-x", places), cgroups.remove("", places), cgroups.ran_over("x", places)) == (
+    assert (cgroups.kill_groups("makimono-x", places), cgroups.remove("", places), cgroups.ran_over("x", places)) == (
         0,
         [],
         False,
@@ -241,13 +246,13 @@ def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
 def test_what_a_group_holds_is_pages_and_files_in_memory_and_no_cache(machine, version, names):
     group = machine.group(machine.folder / "own", procs=f"1\n{os.getpid()}\n")
     places = GroupPlaces(None, CgroupParent(machine.folder, version, memory=True))
-    assert cgroups.used("own", places) is None
+    assert cgroups.memory_in_use("own", places) is None
     (group / "memory.stat").write_text("".join(f"{name} {7 * (place + 1)}\n" for place, name in enumerate(names)))
-    assert cgroups.used("own", places) == 21
-    assert cgroups.used("other", places) is None
+    assert cgroups.memory_in_use("own", places) == 21
+    assert cgroups.memory_in_use("other", places) is None
     (group / "cgroup.procs").write_text("1\n")
-    assert cgroups.used("own", places) is None
-    assert cgroups.used("own", GroupPlaces()) is None
+    assert cgroups.memory_in_use("own", places) is None
+    assert cgroups.memory_in_use("own", GroupPlaces()) is None
 
 
 def test_a_real_group_counts_a_memfd_and_a_shared_segment(tmp_path):
@@ -259,14 +264,14 @@ def test_a_real_group_counts_a_memfd_and_a_shared_segment(tmp_path):
         "import os, mmap, sys\n"
         "from agent import cgroups\n"
         f"places = cgroups.find()\nassert cgroups.join({name!r}, places, 1 << 30)\n"
-        f"before = cgroups.used({name!r}, places)\n"
+        f"before = cgroups.memory_in_use({name!r}, places)\n"
         "held = os.memfd_create('x')\n"
         "for _ in range(16): os.write(held, b'x' * (1 << 20))\n"
         "shared = mmap.mmap(-1, 16 << 20)\nshared.write(b'x' * (16 << 20))\n"
-        f"print(cgroups.used({name!r}, places) - before)\n"
+        f"print(cgroups.memory_in_use({name!r}, places) - before)\n"
     )
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert int(done.stdout) >= 31 << 20, done.stderr
     finally:
-        cgroups.end(name, places)
+        cgroups.kill_groups(name, places)

@@ -43,7 +43,7 @@ def test_a_deep_tree_is_walked_measured_given_copied_and_removed(tree, tmp_path)
     assert filetree.size(tree) == 5000
     *_, use = filetree.measuring(tree)
     assert use.size >= 5000
-    filetree.give(tree, os.geteuid(), os.getegid())
+    filetree.change_owner(tree, os.geteuid(), os.getegid())
     copy = treecopy.Copy()
     copy.tree(tree, tmp_path / "copy")
     assert (copy.size, copy.missed) == (5000, [])
@@ -64,7 +64,7 @@ def test_a_link_is_an_entry_and_no_way(tree, host, tmp_path):
     (tree / "sub" / "up").symlink_to("../..")
     assert sorted(entry.path for entry in walk(tree) if not entry.left) == ["link", "sub", "sub/up"]
     assert filetree.size(tree) == 0
-    filetree.give(tree, 1234 if ROOT else os.geteuid(), 1234 if ROOT else os.getegid())
+    filetree.change_owner(tree, 1234 if ROOT else os.geteuid(), 1234 if ROOT else os.getegid())
     filetree.grant("link", os.open(tree, os.O_RDONLY), 0o777)
     treecopy.Copy().tree(tree, tmp_path / "copy")
     assert os.readlink(tmp_path / "copy" / "link") == str(host)
@@ -108,7 +108,7 @@ def test_a_folder_that_is_swapped_for_a_link_in_the_midst_of_it(tree, host, tmp_
         with pytest.raises(NotADirectoryError):
             filetree.remove(tree)
     elif do == "give":
-        filetree.give(tree, os.geteuid(), os.getegid())
+        filetree.change_owner(tree, os.geteuid(), os.getegid())
     elif do == "copy":
         treecopy.Copy().tree(tree, tmp_path / "copy")
         assert os.listdir(tmp_path / "copy" / "b") == []
@@ -177,9 +177,9 @@ def test_a_copy_has_modes_times_holes_and_files_of_several_names(tree, tmp_path)
 def test_a_file_with_another_name_elsewhere_is_not_given_away(tree, host):
     os.link(host / "keep.txt", tree / "mine.txt")
     (tree / "own.txt").write_text("x")
-    filetree.give(tree, 1234, 1234)
+    filetree.change_owner(tree, 1234, 1234)
     assert (tree / "own.txt").stat().st_uid == 1234
-    filetree.give(tree, 99, 99, only_from=0)
+    filetree.change_owner(tree, 99, 99, only_from=0)
 
 
 def test_a_name_that_the_file_system_of_the_copy_refuses_is_missed_and_the_rest_is_copied(tree, tmp_path, monkeypatch):

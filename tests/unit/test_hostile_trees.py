@@ -115,7 +115,7 @@ def to_measure(top, _beside):
 
 
 def to_give(top, _beside):
-    filetree.give(top, 4321 if ROOT else os.geteuid(), 4321 if ROOT else os.getegid())
+    filetree.change_owner(top, 4321 if ROOT else os.geteuid(), 4321 if ROOT else os.getegid())
 
 
 def to_copy(top, beside):

@@ -207,7 +207,7 @@ def test_the_plan_saves_the_client_the_second_parse(path):
     view, client = View(path, counter_for("")), Lines()
     seen = view.complete()
     spans = (Span(path, 0, seen.offset),)
-    assert client.check(spans, view.judged()) is view.messages.shape
+    assert client.check(spans, view.get_reading()) is view.messages.shape
     assert client.reader.parsed == 0
 
 
@@ -217,7 +217,7 @@ def test_a_client_reads_for_itself_what_is_not_what_the_plan_has_read(path, chan
     view, client = View(path, counter_for("")), Lines()
     seen = view.complete()
     spans = (Span(path, 0, seen.offset),)
-    reading = view.judged()
+    reading = view.get_reading()
     if change == "replaced":
         write(path.with_name("new"), begun(USER)).rename(path)
     elif change == "in place":

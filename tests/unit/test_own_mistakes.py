@@ -83,7 +83,7 @@ def test_a_mistake_of_an_extraction_has_its_traceback_in_the_log(place, bugs):
     try:
         typo()
     except AttributeError as error:
-        extraction_job._failed(here.wiring, store, job, row, 1, error)
+        extraction_job._record_failed_try(here.wiring, store, job, row, 1, error)
     assert ends[0][0] == "j"
     [bug] = bugs()
     assert bug["item"] == row.uuid

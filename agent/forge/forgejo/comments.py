@@ -99,7 +99,7 @@ class CommentReader:
                     yield _comment(item, number, heading=f"Pull request #{number}"), item.get("user")
             path = f"{self.project.path}/pulls/{number}/reviews"
             for review in self.wire.pages(path, odd=odd_comment):
-                if review.get("body") or _asks(review):
+                if review.get("body") or _requests_changes(review):
                     yield _review(review, number), review.get("user")
                 if review.get("comments_count"):
                     for item in self.wire.get(f"{path}/{review['id']}/comments"):
@@ -156,10 +156,10 @@ def _review(item: dict[str, Any], number: int) -> Comment:
     state = str(item.get("state") or "").lower().replace("_", " ")
     place = f"Review of pull request #{number}: {state}"
     times = {"created_at": item["submitted_at"], "updated_at": item.get("updated_at") or item["submitted_at"]}
-    return replace(_comment(item | times, number, "v", place), requests_changes=_asks(item))
+    return replace(_comment(item | times, number, "v", place), requests_changes=_requests_changes(item))
 
 
-def _asks(review: dict[str, Any]) -> bool:
+def _requests_changes(review: dict[str, Any]) -> bool:
     """Whether a review requests changes; a dismissed review does not."""
     return review.get("state") == "REQUEST_CHANGES" and not review.get("dismissed")
 

@@ -41,7 +41,7 @@ def last_actor(forge: ForgejoAdapter, project: Project, events: Iterable[dict[st
     """
     actor = None
     for event in events:
-        who = _asks(forge, event, labelled=labelled)
+        who = _requesting_account(forge, event, labelled=labelled)
         if who is not None and not (forge.places.is_own(who) and not forge.places.may_ask(project, who)):
             actor = who
     return actor
@@ -55,12 +55,12 @@ def assigned_again(forge: ForgejoAdapter, events: Iterable[dict[str, Any]]) -> t
         is_label = event["type"] == "label" and event.get("body") == "1"
         if is_label and forge.labels.ended(((event.get("label") or {}).get("name") or "",)):
             found = None
-        elif (who := _asks(forge, event, labelled=False)) is not None:
+        elif (who := _requesting_account(forge, event, labelled=False)) is not None:
             found = str(event["id"]), who
     return found
 
 
-def _asks(forge: ForgejoAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
+def _requesting_account(forge: ForgejoAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the row `event` of the timeline, {} if that account was deleted; None if the
     row does not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
     if labelled and event["type"] == "label" and event.get("body") == "1":
@@ -74,7 +74,7 @@ def _asks(forge: ForgejoAdapter, event: dict[str, Any], *, labelled: bool) -> An
 def _asks_by_assignment(forge: ForgejoAdapter, event: dict[str, Any]) -> Any:
     """The account that asks for work by an assignment; None if the row of the timeline is no assignment of the bot, or
     if a person assigned the issue to themselves."""
-    who = _asks(forge, event, labelled=False)
+    who = _requesting_account(forge, event, labelled=False)
     return None if who and forge.places.is_self_assignment(who) else who
 
 
@@ -85,7 +85,7 @@ def times_of_requests(
     (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
-        who = _asks(forge, event, labelled=True) or _asks_by_assignment(forge, event)
+        who = _requesting_account(forge, event, labelled=True) or _asks_by_assignment(forge, event)
         if who and forge.places.may_ask(project, who):
             asked.append(clock.parse(str(event["created_at"])))
     return asked

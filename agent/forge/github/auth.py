@@ -80,12 +80,12 @@ class AppToken:
 
     def current(self) -> str:
         if self.token is None or self.until - clock.now() < EARLY:
-            self._make()
+            self._renew()
         assert self.token is not None
         return self.token
 
     def refresh(self) -> bool:
-        self._make()
+        self._renew()
         return True
 
     def slug(self) -> str:
@@ -96,14 +96,14 @@ class AppToken:
             self.facts.put(SLUG, known)
         return str(known)
 
-    def _make(self) -> None:
-        made = self._made()
+    def _renew(self) -> None:
+        made = self._request_token()
         token, self.until = str(made["token"]), clock.parse(str(made["expires_at"]))
         self.learn(token, until=self.until)
         self.token = token
         self.permissions = dict(made.get("permissions") or {})
 
-    def _made(self) -> Any:
+    def _request_token(self) -> Any:
         """GitHub's answer with a new token. If the App was installed anew, its installation is looked up again, unless
         the settings name it."""
         if self.installation is None:

@@ -45,7 +45,7 @@ class CommentReader:
         query = {}
         if cursor.since:
             query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
-        found = self._all(query, cursor)
+        found = self._changed_comments(query, cursor)
         return news_of(cursor, found, self.places.is_ours, lambda user: self.places.may_ask(self.project, user))
 
     def marked(self) -> Iterator[MarkedComment]:
@@ -55,7 +55,7 @@ class CommentReader:
             if markers and self.places.is_own(item.get("user")):
                 yield MarkedComment(str(item["id"]), markers, str(item.get("updated_at") or ""))
 
-    def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
+    def _changed_comments(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
         Comments of the cursor's pull requests are included, all of them if the pull request was never read. All reviews

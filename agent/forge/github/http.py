@@ -140,7 +140,7 @@ class GitHubWire:
                 self.reads.put(verb, path, query, answer)
                 return answer
             kind = headers.get("content-type", "")
-            page = http.came(status, kind, text.encode()) if http.is_page(kind) else ""
+            page = http.describe_answer(status, kind, text.encode()) if http.is_page(kind) else ""
             message, reasons = answers.parse_error(text)
             if status == 401 and not page and not refreshed and self.tokens.refresh():
                 refreshed = True
@@ -359,7 +359,7 @@ class GitHubWire:
                 clock.sleep(4.0 ** (attempt - 1))
                 continue
             if http.is_page(kind) and (status >= 500 or status in http.OF_A_PROXY):
-                raise ForgeUnreachable(f"{what}: {http.came(status, kind, text.encode())}")
+                raise ForgeUnreachable(f"{what}: {http.describe_answer(status, kind, text.encode())}")
             message, reasons = answers.parse_error(text)
             raise answers.error_of(what, verb, status, message, reasons)
         raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.

@@ -56,7 +56,7 @@ def last_actor(forge: GitHubAdapter, project: Project, events: Iterable[dict[str
     """
     actor = None
     for event in events:
-        who = _asks(forge, event, labelled=labelled)
+        who = _requesting_account(forge, event, labelled=labelled)
         if who is not None and not (forge.places.is_own(who) and not forge.places.may_ask(project, who)):
             actor = who
     return actor
@@ -70,7 +70,7 @@ def assigned_again(forge: GitHubAdapter, events: Iterable[dict[str, Any]]) -> tu
         label = forge.items.own_name((event.get("label") or {}).get("name"))
         if event.get("event") == "labeled" and forge.labels.ended((label,)):
             found = None
-        elif (who := _asks(forge, event, labelled=False)) is not None:
+        elif (who := _requesting_account(forge, event, labelled=False)) is not None:
             found = str(event["id"]), who
     return found
 
@@ -89,7 +89,7 @@ def keep_asker(forge: GitHubAdapter, project: Project, number: Any, events: list
     actor = who_asked(forge, project, events)
     shown = None if actor is None else {name: actor[name] for name in ("login", "type", "node_id") if name in actor}
     is_assigned = any(forge.places.is_own(event.get("assignee")) for event in events if event.get("assignee"))
-    fact = {"actor": shown, "came": _came(events), "assigned": is_assigned}
+    fact = {"actor": shown, "came": _was_transferred(events), "assigned": is_assigned}
     forge.wire.facts.put(_fact(project, number), fact)
     return actor
 
@@ -108,7 +108,7 @@ def _fact(project: Project, number: Any) -> str:
     return f"{project.full_name}#{number} was asked for"
 
 
-def _came(events: Iterable[dict[str, Any]]) -> bool:
+def _was_transferred(events: Iterable[dict[str, Any]]) -> bool:
     """Whether an issue came from another repository."""
     return any(event.get("event") == "transferred" for event in events)
 
@@ -120,7 +120,7 @@ def is_asked(forge: GitHubAdapter, events: Iterable[dict[str, Any]], *, labelled
     the label was set again."""
     asked = False
     for event in events:
-        if _asks(forge, event, labelled=labelled) is not None:
+        if _requesting_account(forge, event, labelled=labelled) is not None:
             asked = True
         elif _takes_back(forge, event, labelled=labelled):
             asked = False
@@ -135,7 +135,7 @@ def _takes_back(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) 
     return event.get("event") == "unassigned" and forge.places.is_own(event.get("assignee"))
 
 
-def _asks(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
+def _requesting_account(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
     if labelled and event.get("event") == "labeled":
@@ -149,7 +149,7 @@ def _asks(forge: GitHubAdapter, event: dict[str, Any], *, labelled: bool) -> Any
 def _asks_by_assignment(forge: GitHubAdapter, event: dict[str, Any]) -> Any:
     """The account that asks for work by an assignment; None if the event is no assignment of the bot, or if a person
     assigned the issue to themselves."""
-    who = _asks(forge, event, labelled=False)
+    who = _requesting_account(forge, event, labelled=False)
     return None if who and forge.places.is_self_assignment(who) else who
 
 
@@ -160,7 +160,7 @@ def times_of_requests(
     (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
-        who = _asks(forge, event, labelled=True) or _asks_by_assignment(forge, event)
+        who = _requesting_account(forge, event, labelled=True) or _asks_by_assignment(forge, event)
         if who and event.get("created_at") and forge.places.may_ask(project, who):
             asked.append(clock.parse(str(event["created_at"])))
     return asked
@@ -203,7 +203,7 @@ def altered(forge: GitHubAdapter, key: TaskKey, since: str = "") -> str:
         return ""
     events = events_of(forge, project, item["number"])
     forge.asked_by[key] = keep_asker(forge, project, item["number"], events)
-    if is_theirs and not _came(events):
+    if is_theirs and not _was_transferred(events):
         return ""
     asked = times_of_requests(forge, project, events, since)
     renamed = [

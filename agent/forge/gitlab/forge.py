@@ -441,7 +441,7 @@ class GitLabForge:
 
     def settle_thread(self, key: TaskKey, comment: Comment) -> None:
         """Implements `ForgeReports.settle_thread`."""
-        reactions_and_replies.settle(self.wire, self.places.project_of(key).path, comment)
+        reactions_and_replies.resolve_discussion(self.wire, self.places.project_of(key).path, comment)
 
     def shows_whole(self, text: str) -> bool:
         """Implements `ForgeReports.shows_whole`: GitLab does not show a text unchanged if it contains lines that GitLab

@@ -181,11 +181,11 @@ class MergeRequests:
             return str(self.wire.call("POST", f"{path}/notes", body=body, again=False, checked=False).status)
 
         try:
-            post_once(ask, lambda: self._asked(path, name, since=str(item["updated_at"])))
+            post_once(ask, lambda: self._find_request_note(path, name, since=str(item["updated_at"])))
         except (ForgeRefused, ForgeAccessRefused) as error:
             log.get("forge").warning("review_not_asked", pull=number, who=name, why=str(error))
 
-    def _asked(self, path: str, name: str, *, since: str) -> str | None:
+    def _find_request_note(self, path: str, name: str, *, since: str) -> str | None:
         """The id of the system note that GitLab has written about a request for a review after the time `since`; None
         if there is none. Each request notifies the reviewer:
         https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/request_review_service.rb

@@ -142,7 +142,7 @@ class NoteReader:
                     self.editor = note.get("author") or {}
                 if (
                     thing.kind == "merge_requests"
-                    and _asks(note)
+                    and _requests_changes(note)
                     and (thing.number in cursor.new or updated > cursor.since)
                 ):
                     yield thing, note
@@ -184,7 +184,7 @@ class NoteReader:
         if note.get("resolved"):
             heading.append("resolved")
         created = utc(note.get("created_at"))
-        if asks := _asks(note):
+        if asks := _requests_changes(note):
             heading = [f"Review of merge request !{thing.number}: changes requested"]
         return Comment(
             str(note["id"]),
@@ -200,7 +200,7 @@ class NoteReader:
         )
 
 
-def _asks(note: dict[str, Any]) -> bool:
+def _requests_changes(note: dict[str, Any]) -> bool:
     """Whether a system note says that a reviewer requests changes."""
     return bool(note.get("system")) and str(note.get("body") or "").strip() == REQUESTED
 

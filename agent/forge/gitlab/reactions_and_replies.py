@@ -93,7 +93,7 @@ def find_reply(
     return None
 
 
-def settle(wire: GitLabWire, project: str, comment: Comment) -> None:
+def resolve_discussion(wire: GitLabWire, project: str, comment: Comment) -> None:
     """Resolve the whole discussion of a note on a merge request; GitLab cannot resolve a discussion of an issue:
     https://docs.gitlab.com/api/discussions/ ("Resolve a merge request thread")."""
     place = place_of(comment)

@@ -89,7 +89,7 @@ class LocalComments:
         text has changed since the cursor.
         """
         comments, problems = self.of_people()
-        known = _known(cursor)
+        known = _parse_cursor(cursor)
         if edit is not None and TEXT in known and known[TEXT] != edit.id.removeprefix(f"{TEXT}-"):
             return (*self._news(comments, known), edit), cursor_of(comments, known, edit), problems
         return self._news(comments, known), cursor_of(comments, known), problems
@@ -126,7 +126,7 @@ class LocalComments:
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):
-                found = _found(line)
+                found = _parse_comment(line)
                 if found is None or found.id != comment_id or found.author != self.bot:
                     continue
                 if found.body == body:
@@ -150,7 +150,7 @@ class LocalComments:
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):
-                found = _found(line)
+                found = _parse_comment(line)
                 if found is not None and found.id == comment_id:
                     if found.author != self.bot:
                         where = self.files.root / self.relative
@@ -202,7 +202,7 @@ def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None
     return ",".join(f"{key}:{digest}" for key, digest in seen.items())
 
 
-def _known(cursor: str | None) -> dict[str, str]:
+def _parse_cursor(cursor: str | None) -> dict[str, str]:
     parts = cursor.split(",") if cursor else []
     matches = [_SEEN.fullmatch(part) for part in parts]
     return {match[1]: match[2] for match in matches if match} if all(matches) else {}
@@ -254,7 +254,7 @@ def _loaded(line: bytes) -> Any:
             raise CommentUnreadable(f"this line is not JSON ({error.msg})") from None
 
 
-def _found(line: bytes) -> Comment | None:
+def _parse_comment(line: bytes) -> Comment | None:
     """The comment in a line of the comments file; None if the line is not a valid comment."""
     try:
         return _comment(line)

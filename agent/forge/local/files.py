@@ -64,7 +64,7 @@ class TrackerFiles:
                 f"the tracker {self.root} is not there; make the folder with `issues/` in it, or set local.tracker"
             ) from None
         except OSError as error:
-            raise ForgeError(f"the folder {self.root / folder} cannot be read: {_why(error)}") from error
+            raise ForgeError(f"the folder {self.root / folder} cannot be read: {_error_reason(error)}") from error
         found = [match[1] for name in names if (match := _NUMBERED.fullmatch(name))]
         return (
             sorted(int(text) for text in found if text == str(int(text))),
@@ -113,7 +113,7 @@ class TrackerFiles:
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR):
                     continue
-                raise PictureRefused(f"{relative} cannot be read: {_why(error)}") from error
+                raise PictureRefused(f"{relative} cannot be read: {_error_reason(error)}") from error
             finally:
                 os.close(root)
             with os.fdopen(descriptor, "rb") as file:
@@ -204,13 +204,13 @@ class TrackerFiles:
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise ForgeError(f"the tracker {self.root} cannot be read: {_why(error)}") from error
+            raise ForgeError(f"the tracker {self.root} cannot be read: {_error_reason(error)}") from error
         try:
             descriptor = durable_files.open_beneath(root, relative)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise IssueUnreadable(f"{path} cannot be read: {_why(error)}") from error
+            raise IssueUnreadable(f"{path} cannot be read: {_error_reason(error)}") from error
         finally:
             os.close(root)
         if not durable_files.is_regular(descriptor):
@@ -286,5 +286,5 @@ def _take_owner(descriptor: int, like: os.stat_result) -> None:
             os.fchown(descriptor, like.st_uid, like.st_gid)
 
 
-def _why(error: OSError) -> str:
+def _error_reason(error: OSError) -> str:
     return _READ_ADVICE.get(error.errno or 0, error.strerror or str(error))

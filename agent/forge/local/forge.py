@@ -364,16 +364,16 @@ class LocalForge:
         try:
             return self.files.read(relative, limit)
         except FileNotFoundError:
-            raise self._gone(relative) from None
+            raise self._unreadable_issue(relative) from None
 
     def _rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
         with self.files.locked():
             try:
                 self.files.rewrite(relative, change)
             except FileNotFoundError:
-                raise self._gone(relative) from None
+                raise self._unreadable_issue(relative) from None
 
-    def _gone(self, relative: str) -> IssueUnreadable:
+    def _unreadable_issue(self, relative: str) -> IssueUnreadable:
         return IssueUnreadable(f"{self._name(relative)}: there is no such issue; it was removed or never there")
 
     def _name(self, relative: str) -> str:

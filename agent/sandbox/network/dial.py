@@ -59,7 +59,7 @@ class Dialer:
             if proxy is not None and upstream_proxy.looks_up(proxy):
                 return upstream_proxy.through(proxy, host, port, self.connect, SECONDS)
             raise HostUnreached(f"{host} is not known: {getattr(error, 'strerror', None) or error}") from error
-        fit = self.judged(host, [info[4][0] for info in found], entries)
+        fit = self.allowed_addresses(host, [info[4][0] for info in found], entries)
         if proxy is not None:
             return upstream_proxy.through(
                 proxy, host if upstream_proxy.looks_up(proxy) else str(fit[0]), port, self.connect, SECONDS
@@ -78,7 +78,7 @@ class Dialer:
             raise HostRefused(f"port {port} of {host} is not in {self.key}, only {wanted}")
         return fit
 
-    def judged(self, host: str, found: Sequence[str], entries: Sequence[AllowedHost]) -> list[Address]:
+    def allowed_addresses(self, host: str, found: Sequence[str], entries: Sequence[AllowedHost]) -> list[Address]:
         """The addresses in `found` to which a connection is allowed, at most TRIES; raises HostRefused, with the first
         reason, if none is allowed."""
         fit: dict[Address, None] = {}

@@ -125,7 +125,7 @@ class ServerProcess:
                 os.close(self.reader)
                 self.reader = -1
 
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """The reason why the MCP server failed, with the last part of its stderr; "" if it runs or ended without an
         error."""
         self.thread.join(0.5)
@@ -238,9 +238,9 @@ class McpServers:
             return ""
         why = ""
         if known.process is not None and not known.process.thread.is_alive():
-            why = known.process.why()
+            why = known.process.failure_reason()
         known.close()
-        return why or (known.process.why() if known.process is not None else "")
+        return why or (known.process.failure_reason() if known.process is not None else "")
 
     def close(self) -> None:
         """End all MCP servers of the task and the thread of the event loop."""
@@ -310,5 +310,5 @@ class McpServers:
 
 def _explained(error: ServerFailed, process: ServerProcess | None) -> ServerFailed:
     """The error of a call, with the reason why the process of the MCP server ended, if it ended by itself."""
-    why = process.why() if process is not None else ""
+    why = process.failure_reason() if process is not None else ""
     return ServerFailed(f"{error}; {why}") if why else error

@@ -69,13 +69,13 @@ class Session:
 
     def list_tools(self, seconds: float) -> list[ListedTool]:
         """The tools that the MCP server lists. Raises ServerFailed, or WaitStopped if the task has to stop."""
-        found: list[ListedTool] = self._run(self._listed(), seconds, "list its tools")
+        found: list[ListedTool] = self._run(self._list_tools(), seconds, "list its tools")
         return found
 
     def call(self, tool: str, arguments: Json, seconds: float) -> Json:
         """The result of one call of a tool, in the JSON form of the protocol. `call` raises the same errors as
         `list_tools`."""
-        result: Json = self._run(self._called(tool, arguments), seconds, "answer")
+        result: Json = self._run(self._send_call(tool, arguments), seconds, "answer")
         return result
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Session:
             await asyncio.sleep(0)
         await self._ready.wait()
 
-    async def _listed(self) -> list[ListedTool]:
+    async def _list_tools(self) -> list[ListedTool]:
         assert self._client is not None
         found: list[ListedTool] = []
         params: mcp_types.PaginatedRequestParams | None = None
@@ -141,7 +141,7 @@ class Session:
             params = mcp_types.PaginatedRequestParams(cursor=page.next_cursor)
         raise ServerFailed(f"its list of tools has more than {MOST_PAGES} pages")
 
-    async def _called(self, tool: str, arguments: Json) -> Json:
+    async def _send_call(self, tool: str, arguments: Json) -> Json:
         """The SDK's method `call_tool` is not used, since it checks each result by the schema that the server has
         sent."""
         assert self._client is not None
@@ -168,14 +168,14 @@ class Session:
         if isinstance(error, ServerFailed):
             return error
         if isinstance(error, MCPError):
-            return self._failed(error)
+            return self._failure_of(error)
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"][:6])
             return ServerFailed(f"its answer is not in the form of the protocol: {where}: {first['msg']}"[:300])
         if not self.traffic.why:
             log.mistake("mcp", "session", error)
-        return ServerFailed(self.traffic.why or _words(error))
+        return ServerFailed(self.traffic.why or _error_text(error))
 
     async def _raced(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """The result of the coroutine; if the session ends first, the error of the session is raised."""
@@ -192,7 +192,7 @@ class Session:
         finally:
             work.cancel()
 
-    def _failed(self, error: MCPError) -> ServerFailed:
+    def _failure_of(self, error: MCPError) -> ServerFailed:
         status = self.traffic.status
         if self.traffic.why:
             return ServerFailed(self.traffic.why)
@@ -240,7 +240,7 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, Flooded | RuntimeError):
         return str(error)[:500]
     return f"{type(error).__name__}: {error}"[:500]

@@ -131,7 +131,9 @@ def test_what_is_shown_is_never_larger_than_named_and_is_text(text, largest, rol
 def test_the_smallest_trim_that_reaches_a_message_counts(trims):
     cut = Cut()
     for start, end, largest in trims:
-        cut = cut.after({"strategy": "trim", "start_seq": start, "end_seq": end, "largest": largest, "at_seq": 9})
+        cut = cut.with_compaction(
+            {"strategy": "trim", "start_seq": start, "end_seq": end, "largest": largest, "at_seq": 9}
+        )
     assert (cut.end_seq, cut.mask_end, cut.count) == (0, 0, len(trims))
     for seq in range(1, 10):
         reach = [largest for start, end, largest in trims if start <= seq <= end]

@@ -61,7 +61,7 @@ def test_a_round_that_fails_ends_nothing_and_is_not_said_each_second(place, part
     """A disk that has become read-only stays so for hours: a line each second would be the next thing that fills it."""
     here = place()
     daemon = Daemon(here.settings, here.events)
-    act = partial(daemon._step, woken=True) if part == "supervisor" else daemon._tell
+    act = partial(daemon._step_supervisor, woken=True) if part == "supervisor" else daemon._send_notifications
     with clock.use(clock.FakeClock()) as time:
         for _ in range(3):
             done = [act(Failing(error)) for error in ROUNDS]

@@ -90,10 +90,10 @@ def test_a_run_that_would_end_tries_once_more_what_could_not_write(place, time):
     one.check()
     assert here.ledger.get(uuid).status is Status.PAUSED
     for _ in range(disk_monitor.LAST_TRIES):
-        assert one.settle()
+        assert one.check_at_end()
         claim = here.ledger.claim(uuid, here.wiring.owner, 60)
         here.wiring.db.run("ledger_pause", outcome="disk", uuid=uuid, was="running", attempt=claim.attempt)
-    assert not one.settle(), "one that can never write does not keep the run going"
+    assert not one.check_at_end(), "one that can never write does not keep the run going"
     assert here.ledger.get(uuid).status is Status.PAUSED
     assert len(here.named("task_resumed")) == disk_monitor.LAST_TRIES
 
@@ -107,14 +107,14 @@ def test_a_run_does_not_end_by_a_shortage_that_is_over(place, time):
     one = DiskMonitor(here.wiring)
     one.check()
     assert one.why
-    assert not one.settle(), "it lasts"
+    assert not one.check_at_end(), "it lasts"
     assert here.named("task_resumed") == []
     (probe / "x").rmdir()
     probe.rmdir()
     one.last = dict.fromkeys((row.uuid for row in here.ledger.list()), disk_monitor.LAST_TRIES)
-    assert one.settle()
+    assert one.check_at_end()
     assert one.why == ""
-    assert not one.settle()
+    assert not one.check_at_end()
     assert len(here.named("disk_low")) == len(here.named("disk_free")) == 1
 
 

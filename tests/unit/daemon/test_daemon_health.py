@@ -42,7 +42,7 @@ def test_a_daemon_that_goes_round_is_ready_and_one_that_starts_nothing_says_why(
 
 def test_words_that_are_no_text_or_have_no_end_stop_no_daemon(daemon):
     delays = StartDelays()
-    delays.hold("u", 5, "the path \udcff" + "x" * 100_000)
+    delays.delay_start("u", 5, "the path \udcff" + "x" * 100_000)
     HealthFile(daemon.settings).write(["the disk of \udcff is full"], delays.explained())
     found = read_health(daemon.settings)
     assert found.why == ("the disk of \ufffd is full",)
@@ -82,7 +82,7 @@ def test_held_starts_are_a_reason_but_for_those_of_one_repository(daemon):
     holds = StartHolds(daemon.settings, daemon.ledger, daemon.events)
     for first, kind in ((2, "repository"), (5, "host")):
         for number in range(first, first + 3):
-            holds._failed(kind, "git_starved", daemon.ledger.get(daemon.row(number)))
+            holds._count_failure(kind, "git_starved", daemon.ledger.get(daemon.row(number)))
     holds._write()
     found = read_health(daemon.settings)
     assert (found.live, found.ready, len(found.why)) == (True, False, 1)

@@ -36,11 +36,11 @@ def replace(top):
 def test_a_file_that_was_replaced_is_named(package, time):
     seen = InstalledProgram(package)
     time.move(2)
-    assert seen.change() == ""
+    assert seen.describe_change() == ""
     replace(package)
-    assert seen.change() == "", "not more often than each second"
+    assert seen.describe_change() == "", "not more often than each second"
     time.move(2)
-    assert "sub/one.py" in seen.change()
+    assert "sub/one.py" in seen.describe_change()
 
 
 @pytest.mark.parametrize("change", ["removed", "added", "query"])
@@ -53,7 +53,7 @@ def test_every_file_that_counts_counts(package, time, change):
     else:
         (package / "sub" / "query.sql").write_text("SELECT 2;\n")
     time.move(2)
-    assert seen.change()
+    assert seen.describe_change()
 
 
 def test_the_same_code_written_again_and_what_python_caches_are_no_change(package, time):
@@ -65,7 +65,7 @@ def test_the_same_code_written_again_and_what_python_caches_are_no_change(packag
     (package / "__pycache__" / "one.py").write_text("")
     os.utime(package / "sub" / "one.py")
     time.move(2)
-    assert seen.change() == ""
+    assert seen.describe_change() == ""
 
 
 def test_a_daemon_whose_code_was_replaced_starts_nothing_and_says_so_once(place, package, time):

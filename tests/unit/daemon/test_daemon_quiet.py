@@ -255,7 +255,7 @@ def test_the_programs_files_are_looked_at_only_before_something_is_started(place
     here = place()
     supervisor = Supervisor(here.wiring)
     looked = []
-    monkeypatch.setattr(supervisor.installed, "change", lambda: looked.append(1) or "the code was replaced")
+    monkeypatch.setattr(supervisor.installed, "describe_change", lambda: looked.append(1) or "the code was replaced")
     supervisor.step()
     assert looked == []
     uuid = here.row(1)

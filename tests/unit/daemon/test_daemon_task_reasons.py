@@ -107,7 +107,7 @@ def test_a_task_that_is_left_to_another_host_has_one_reason_until_the_end_of_its
     assert [code for code, _ in seen] == ["delay"]
     assert not supervisor.must_wait(uuid)
     assert supervisor.delays.explained() == {}
-    supervisor.delays.hold(uuid, 5, "it is left", 20)
+    supervisor.delays.delay_start(uuid, 5, "it is left", 20)
     assert not supervisor.must_wait(uuid)
     assert supervisor.delays.explained() == {}, "nothing holds it any more"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.extraction.proposals import LONGEST, MOST, judge, problem_of
+from agent.extraction.proposals import LONGEST, MOST, check_proposals, problem_of
 from agent.extraction.session_events import SessionEvent
 from agent.memory import MemoryRecord
 
@@ -23,13 +23,13 @@ def answer(**lists):
 
 
 def dropped(**lists):
-    judged = judge(answer(**lists), EVENTS, [])
+    judged = check_proposals(answer(**lists), EVENTS, [])
     assert judged.accepted == ()
     return " ".join(judged.dropped)
 
 
 def test_what_quotes_its_event_word_for_word_is_accepted():
-    judged = judge(answer(facts=[FACT], preferences=[PREFERENCE]), EVENTS, [])
+    judged = check_proposals(answer(facts=[FACT], preferences=[PREFERENCE]), EVENTS, [])
     assert [(one.strategy, one.text, one.event.token) for one in judged.accepted] == [
         ("facts", FACT["text"], "summary"),
         ("preferences", PREFERENCE["text"], "issue"),
@@ -39,7 +39,7 @@ def test_what_quotes_its_event_word_for_word_is_accepted():
 
 def test_line_breaks_and_case_of_a_quote_do_not_matter():
     quote = "Use Unittest,\n  not pytest"
-    assert len(judge(answer(preferences=[PREFERENCE | {"quote": quote}]), EVENTS, []).accepted) == 1
+    assert len(check_proposals(answer(preferences=[PREFERENCE | {"quote": quote}]), EVENTS, []).accepted) == 1
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_preference_needs_a_persons_words():
 
 
 def test_a_flood_of_proposals_is_cut():
-    judged = judge(answer(facts=[FACT] * (MOST + 5)), EVENTS, [])
+    judged = check_proposals(answer(facts=[FACT] * (MOST + 5)), EVENTS, [])
     assert (len(judged.accepted), len(judged.dropped)) == (MOST, 5)
 
 
@@ -85,12 +85,12 @@ def record(ident, strategy="facts", **more):
 )
 def test_only_a_record_that_was_shown_and_is_worth_no_more_is_replaced(known, ident, expected):
     entry = FACT | {"action": "UPDATE", "id": ident}
-    (one,) = judge(answer(facts=[entry]), EVENTS, known).accepted
+    (one,) = check_proposals(answer(facts=[entry]), EVENTS, known).accepted
     assert one.updates == expected
 
 
 def test_what_is_known_already_is_skipped():
-    judged = judge(answer(facts=[FACT | {"action": "SKIP"}]), EVENTS, [])
+    judged = check_proposals(answer(facts=[FACT | {"action": "SKIP"}]), EVENTS, [])
     assert (judged.accepted, judged.dropped) == ((), ())
 
 

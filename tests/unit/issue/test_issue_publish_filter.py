@@ -115,7 +115,7 @@ def test_a_branch_is_a_branch_with_a_mask_in_it():
 
 def test_every_template_that_others_read_has_a_kind():
     """A template that calls something live is for others."""
-    published = {name for name in prompts.names() if "| live" in (prompts.rendering.source(name))}
+    published = {name for name in prompts.program_templates() if "| live" in (prompts.rendering.source(name))}
     assert published <= set(KINDS)
 
 

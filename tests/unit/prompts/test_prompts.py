@@ -119,11 +119,11 @@ def test_every_template_is_rendered_by_the_program():
     modules = [path for path in Path(agent.__file__).parent.rglob("*.py") if path.parent.name != "dashboard"]
     code = "".join(path.read_text("utf-8") for path in modules)  # the dashboard has templates of its own
     rendered = set(re.findall(r"\brender\(\s*\"(\w+)\"", code)) | {f"reviewer_{name}" for name in PERSONAS}
-    assert rendered == set(prompts.names())
+    assert rendered == set(prompts.program_templates())
 
 
 def test_every_template_has_a_sample_here():
-    assert set(SAMPLES) == set(prompts.names())
+    assert set(SAMPLES) == set(prompts.program_templates())
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
@@ -167,7 +167,7 @@ def test_a_text_is_tidy(name):
 
 def test_the_page_of_the_documentation_is_made_from_the_templates():
     assert (ROOT / "docs" / "prompts.md").read_text() == prompts.markdown()
-    for name in prompts.names():
+    for name in prompts.program_templates():
         assert f"## {name}\n" in prompts.markdown()
 
 
@@ -181,8 +181,8 @@ def test_an_unknown_template_is_answered_with_the_known_ones():
 
 def test_a_version_is_a_hash_of_the_template():
     assert len(prompts.version("system")) == 12
-    assert set(prompts.versions()) == set(prompts.names())
-    assert len(set(prompts.versions().values())) == len(prompts.names())
+    assert set(prompts.versions()) == set(prompts.program_templates())
+    assert len(set(prompts.versions().values())) == len(prompts.program_templates())
 
 
 def test_the_system_prompt_is_short_and_always_the_same():
@@ -532,7 +532,7 @@ def test_a_commit_message_has_a_short_first_line():
 
 
 def test_filters_keep_text_in_its_place():
-    assert rendering.line("a\nb\x1b[31m\u202ec") == "a b [31m c"
+    assert rendering.on_one_line("a\nb\x1b[31m\u202ec") == "a b [31m c"
     assert rendering.code("a`b") == "``a`b``"
     assert rendering.code("`") == "`` ` ``"
     assert rendering.block("x\n````\n") == "`````\nx\n````\n`````"

@@ -39,7 +39,7 @@ def test_a_sample_has_exactly_the_attributes_of_the_real_value(kind, sample):
     assert set(vars(sample)) == attributes_of(kind)
 
 
-@pytest.mark.parametrize("name", prompts.names())
+@pytest.mark.parametrize("name", prompts.program_templates())
 def test_each_template_of_the_program_has_samples_with_all_its_variables_and_is_good_itself(name):
     variables = prompts.describe(name)[1]
     for sample in SAMPLES[name]:

@@ -68,9 +68,9 @@ def test_a_template_with_a_new_name_is_known_and_one_that_cannot_be_filled_is_na
         "name: reviewer_speed\nversion: '3'\ntemplate: Judge the speed of {{ what }}.\nvariables: {what: the thing}\n"
     )
     (home.folder / "reviewer_speed.yaml").write_text(text)
-    assert "reviewer_speed" not in prompts.known()
+    assert "reviewer_speed" not in prompts.accepted_names()
     with prompts.using(home.loader().refresh()):
-        assert set(prompts.known()) == {*prompts.names(), "reviewer_speed"}
+        assert set(prompts.accepted_names()) == {*prompts.program_templates(), "reviewer_speed"}
         assert prompts.version("reviewer_speed") == "3"
         assert prompts.render("reviewer_speed", what="it") == "Judge the speed of it."
         with pytest.raises(ConfigError, match="'reviewer_speed' cannot be filled with"):
@@ -306,7 +306,7 @@ def test_many_reloads_while_texts_are_rendered_tear_no_text_and_leak_nothing(hom
     home.folder.symlink_to(home.folder.with_name("none"))
     replace_folder(home, 0)
     loader = home.loader()
-    prompts.use(loader.refresh())
+    prompts.set_replacements(loader.refresh())
     values = {
         "rules": [], "title": "T", "body": "B", "truncated": False, "comments": ["c"] * 20, "branch": "b",
         "base": "m", "empty_repository": False, "verify": None, "commands": True,
@@ -334,7 +334,7 @@ def test_many_reloads_while_texts_are_rendered_tear_no_text_and_leak_nothing(hom
         for number in range(1, LAST + 1):
             old = replace_folder(home, number)
             assert loader.reload("system", "force").template == f"system {number}"
-            prompts.use(loader.current)
+            prompts.set_replacements(loader.current)
             if old.exists():
                 remove(old)
             if number in (WARM, LAST):
@@ -349,7 +349,7 @@ def test_many_reloads_while_texts_are_rendered_tear_no_text_and_leak_nothing(hom
         over.set()
         for thread in threads:
             thread.join()
-        prompts.use(None)
+        prompts.set_replacements(None)
     assert torn == []
     assert min(rendered) > LAST // 10
     objects, descriptors, resident = (second - first for first, second in zip(*measured, strict=True))

@@ -26,7 +26,7 @@ UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
 
 def test_the_verdict_names_the_binary_and_is_kept():
     verdict = probe(settings())
-    assert verdict is trial(seccomp.wanted(settings()))[0]
+    assert verdict is trial(seccomp.make_filter(settings()))[0]
     if verdict.ok:
         assert verdict.kind == "bubblewrap"
         assert verdict.binary.is_absolute()

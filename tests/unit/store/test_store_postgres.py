@@ -190,8 +190,8 @@ def test_what_only_reads_is_one_question_also_over_an_idle_connection(tmp_path, 
     with clock.use(clock.FakeClock()) as time:
         tasks = postgres.open_postgres(address)
         insert(tasks, "a")
-        asked, once = [], tasks._once
-        monkeypatch.setattr(tasks, "_once", lambda *said: asked.append(said) or once(*said))
+        asked, once = [], tasks._execute_once
+        monkeypatch.setattr(tasks, "_execute_once", lambda *said: asked.append(said) or once(*said))
         time.move(postgres.IDLE_SECONDS + 1)
         assert tasks.run("task_get", uuid="a")
         assert len(asked) == 1

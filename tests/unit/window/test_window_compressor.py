@@ -327,7 +327,7 @@ def test_case_13_two_compactions_without_progress_end_in_an_error(new_task):
 def test_a_means_that_does_not_help_is_no_warning_while_the_next_one_does(new_task, monkeypatch, name):
     task = new_task(GOOD).begin().fill_to_mark()
     means = task.compressor._means()
-    failing = {name: lambda _need: task.compressor._failed(name, "it frees too little")}
+    failing = {name: lambda _need: task.compressor._emit_failure(name, "it frees too little")}
     monkeypatch.setattr(task.compressor, "_means", lambda: means | failing)
     monkeypatch.setattr(task.compressor, "_order", lambda: (name, "reset"))
     task.compressor.compress(force=True)

@@ -238,7 +238,7 @@ def test_a_git_that_fails_has_not_said_no(tmp_path, monkeypatch, source, make_wo
         lambda: workspace.mirror.commit_of("main"),
         lambda: workspace.mirror.commit_at("refs/pull/7/head"),
         workspace.head,
-        lambda: refs.at(workspace.git_dir, "refs/heads/main"),
+        lambda: refs.read_ref(workspace.git_dir, "refs/heads/main"),
         lambda: CommitReader(workspace.mirror.path).tip("main"),
         lambda: has_branch(workspace.mirror.path, "main"),
     ]

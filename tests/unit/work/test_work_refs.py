@@ -65,11 +65,11 @@ def test_a_killed_update_ref_is_done_once(repository, killed, when, change):
         "removed": (None, None),
     }[change]
     if change != "born":
-        refs.move(folder, REF, first)
+        refs.set_ref(folder, REF, first)
     done = killed(when)
-    refs.move(folder, REF, to, why="commit", expected=expected)
+    refs.set_ref(folder, REF, to, why="commit", expected=expected)
     assert done.exists()
-    assert refs.at(folder, REF) == to
+    assert refs.read_ref(folder, REF) == to
     assert not list(folder.rglob("*.lock"))
 
 
@@ -77,44 +77,44 @@ def test_a_killed_update_ref_is_done_once(repository, killed, when, change):
 def test_a_ref_that_is_not_where_it_must_be_stays(repository, killed, when):
     """What somebody else has moved is not taken for our own change that had happened."""
     folder, (first, second, third) = repository
-    refs.move(folder, REF, third)
+    refs.set_ref(folder, REF, third)
     killed(when)
     with pytest.raises(GitError, match="update-ref"):
-        refs.move(folder, REF, second, expected=first)
-    assert refs.at(folder, REF) == third
+        refs.set_ref(folder, REF, second, expected=first)
+    assert refs.read_ref(folder, REF) == third
 
 
 def test_a_ref_that_is_not_there(repository):
     folder, _ = repository
-    assert refs.at(folder, REF) is None
-    refs.move(folder, REF, None)
-    assert refs.at(folder, REF) is None
+    assert refs.read_ref(folder, REF) is None
+    refs.set_ref(folder, REF, None)
+    assert refs.read_ref(folder, REF) is None
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_ref_is_read_as_git_reads_it(repository, packed):
     folder, (first, second, _) = repository
-    assert refs.at(folder, "HEAD") is None, "the branch has no commit yet"
-    assert refs.at(folder, REF) is None
+    assert refs.read_ref(folder, "HEAD") is None, "the branch has no commit yet"
+    assert refs.read_ref(folder, REF) is None
     for commit in (first, second):
-        refs.move(folder, REF, commit)
+        refs.set_ref(folder, REF, commit)
         if packed:
             gitcmd.git("-c", "core.logAllRefUpdates=false", "pack-refs", "--all", git_dir=folder)
-        assert refs.at(folder, "HEAD") == refs.at(folder, REF) == commit
+        assert refs.read_ref(folder, "HEAD") == refs.read_ref(folder, REF) == commit
         assert refs.loose(folder, "HEAD") == refs.loose(folder, REF) == (None if packed else commit)
-    refs.move(folder, "refs/heads/ä/b", first)
+    refs.set_ref(folder, "refs/heads/ä/b", first)
     gitcmd.git("symbolic-ref", "HEAD", "refs/heads/ä/b", git_dir=folder)
     assert refs.loose(folder, "HEAD") == first
     (folder / "HEAD").write_text(f"{second}\n")
-    assert refs.at(folder, "HEAD") == second, "a detached HEAD"
+    assert refs.read_ref(folder, "HEAD") == second, "a detached HEAD"
 
 
 def test_a_file_that_is_no_ref_is_left_to_git(repository):
     folder, (first, _, _) = repository
-    refs.move(folder, REF, first)
+    refs.set_ref(folder, REF, first)
     (folder / "refs/heads/of").write_text(f"ref: {REF}\n")
     (folder / "refs/heads/cut").write_text(first[:20])
-    assert refs.at(folder, "refs/heads/of") == first
+    assert refs.read_ref(folder, "refs/heads/of") == first
     assert refs.loose(folder, "refs/heads/cut") is None
     assert refs.loose(folder, "refs/heads/../../HEAD") is None
     assert refs.loose(folder, "config") is None

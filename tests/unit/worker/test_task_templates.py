@@ -38,10 +38,10 @@ def test_work_that_is_no_task_uses_the_present_set_and_records_nothing(tmp_path,
     (tmp_path / "own" / "reviewer_speed.yaml").write_text("name: reviewer_speed\ntemplate: Speed.\nvariables: {}\n")
     with present_templates(settings(tmp_path, folder="own"), Events()):
         assert prompts.render("reviewer_safety") == "Look for harm."
-        assert "reviewer_speed" in prompts.known()
+        assert "reviewer_speed" in prompts.accepted_names()
     assert not (folder / FILE).exists()
     with present_templates(settings(tmp_path), Events()):
-        assert prompts.known() == prompts.names()
+        assert prompts.accepted_names() == prompts.program_templates()
 
 
 def test_a_recorded_set_is_used_although_none_is_configured_any_more(tmp_path, folder):

@@ -60,7 +60,7 @@ def test_a_worker_that_was_killed_by_somebody_else_is_not_too_large(here):
     assert here.ledger.get(claim.uuid).status is Status.RUNNING
     name = process_groups._name(here.settings.base_dir, claim.uuid, claim.attempt)
     supervisor.dead_rows.requeue()
-    assert not any((parent.folder / name).exists() for parent in process_groups.group_places().all())
+    assert not any((parent.folder / name).exists() for parent in process_groups.group_places().distinct_parents())
 
 
 def test_of_a_limit_that_is_a_share_of_the_machine_the_event_has_bytes(place, monkeypatch):

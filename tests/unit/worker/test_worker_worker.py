@@ -28,7 +28,7 @@ from agent.wiring.folders import make_folder
 from agent.worker import worker
 from agent.worker.attempt import give_up_claim
 from agent.worker.error_disposition import ATTEMPTS, TaskState, dispose
-from agent.worker.unopened_attempts import known
+from agent.worker.unopened_attempts import count_attempts
 
 
 @pytest.fixture
@@ -272,8 +272,8 @@ def test_an_attempt_that_opens_the_task_counts_anew(place, signals, monkeypatch)
         for tries in (1, 2):
             here.ledger.offer(uuid)
             assert worker.process_task(here.settings, uuid) == worker.EXIT_WAITS
-            assert known(folder) == tries
+            assert count_attempts(folder) == tries
     here.ledger.offer(uuid)
     with pytest.raises(MakimonoError):  # the issue does not exist
         worker.process_task(here.settings, uuid)
-    assert known(folder) == 0
+    assert count_attempts(folder) == 0
