@@ -101,7 +101,8 @@ TEMPLATE_SCHEMA: Json = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem at a line of a changed file, or in a test (`file` is then the test's id, and `line` is 0)."""
+    """A review finding: a problem at a line of a changed file, or in a test (`file` is then the test's id, and `line`
+    is 0)."""
 
     file: str
     line: int

@@ -88,13 +88,13 @@ def _changes(part: str) -> bool:
 
 
 def of_actor(strategy: str, actor_id: str) -> str:
-    """The namespace of the records of a strategy for an actor; it is also the prefix of the namespaces of single
+    """The namespace of the records of a memory strategy for an actor; it is also the prefix of the namespaces of single
     sessions."""
     return check_namespace(f"/{strategy}/{check_name(actor_id, 'actor')}/")
 
 
 def of_session(strategy: str, actor_id: str, session_id: str) -> str:
-    """The namespace of the records of a strategy for one session of an actor."""
+    """The namespace of the records of a memory strategy for one session of an actor."""
     return check_namespace(f"{of_actor(strategy, actor_id)}{check_name(session_id, 'session')}/")
 
 

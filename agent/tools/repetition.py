@@ -33,7 +33,7 @@ _VOLATILE = re.compile(
     r"|(?<=0)x[0-9a-f]{6,16}\b|(?<=o)utputs/[0-9]{4,9}\.txt)"
 )
 
-Verdict = Literal["nudge", "stop"]
+Reaction = Literal["nudge", "stop"]
 
 
 def digest(name: str, arguments: object, content: str) -> bytes:
@@ -51,7 +51,7 @@ class Repetition:
         self._nudged: set[bytes] = set()
         self._nudges = 0
 
-    def check(self, calls: Sequence[Mapping[str, Any]], results: Sequence[ToolResult]) -> Verdict | None:
+    def check(self, calls: Sequence[Mapping[str, Any]], results: Sequence[ToolResult]) -> Reaction | None:
         """Add one group (calls with their results in order); returns None, "nudge" (give the model a hint) or
         "stop"."""
         return self._add_calls(
@@ -65,7 +65,7 @@ class Repetition:
             content = record.get("result") or record.get("error") or ""
             self._add_calls([digest(str(record.get("tool")), record.get("args"), str(content))])
 
-    def _add_calls(self, digests: Iterable[bytes]) -> Verdict | None:
+    def _add_calls(self, digests: Iterable[bytes]) -> Reaction | None:
         circle: set[bytes] = set()
         for one in digests:
             self._row = [*self._row, one][-(2 * PERIODS + 1) :]
