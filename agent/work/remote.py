@@ -41,7 +41,7 @@ _REFUSED = re.compile(
     r"|permission denied|invalid credentials|HTTP Basic",
     re.IGNORECASE,
 )
-# the line that git prints for a refused ref, only after a successful login
+# matches the line that git prints for a refused ref; git prints such a line only after a successful login
 _ANSWERED = re.compile(r"^ *! \[", re.MULTILINE)
 _SETTLED = re.compile(
     r"couldn't find remote ref|bad object|not a valid (?:object|ref)|invalid refspec|src refspec|dubious ownership"
@@ -51,7 +51,7 @@ _SETTLED = re.compile(
 )
 """Matches messages of git that belong to permanent errors.
 
-Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
+If a message about a remote host matches none of the patterns of errors, the host is assumed to be unreachable, since
 there is no complete list of the messages of curl, ssh and TLS libraries.
 """
 
@@ -60,8 +60,8 @@ _PAGE = re.compile(
     r"|invalid content-type text/html",
     re.IGNORECASE,
 )
-"""Matches messages of git about a page in place of git's protocol (pkt-line.c, remote-curl.c); a push then also fails
-with "failed to push some refs", like a push that was refused."""
+"""Matches the messages of git for an HTTP server that sends a web page in place of git's protocol (pkt-line.c,
+remote-curl.c); a push to such a server also fails with "failed to push some refs", like a push that was refused."""
 
 _LOGIN = re.compile(r"[^/\\][^/\\@]*+@[^/]+:")
 """Matches an address of ssh in the form `user@host:path`."""
@@ -86,8 +86,9 @@ class Listing:
 class Remote:
     """One address of a repository, with the git calls to it.
 
-    `credentials` is called before each git call and may return None. After a refused login, the function `renew` is
-    called, then `credentials` once more. `env` is added to git's environment; it has the proxies, if any.
+    `credentials` is called before each git call to an http address and may return None. After a refused login, the
+    function `renew` is called, then `credentials` once more. `env` is added to git's environment; it has the proxies,
+    if any.
     """
 
     def __init__(
@@ -121,7 +122,8 @@ class Remote:
         return self._credentials()
 
     def renew(self) -> None:
-        """Report a refused login, so that the next call uses new credentials."""
+        """Report to the source of the credentials that a login was refused, so that the next call uses new
+        credentials."""
         self._renew()
 
     @property
@@ -130,13 +132,14 @@ class Remote:
         return self._env.get("GIT_SSL_CAINFO")
 
     def is_ours(self) -> bool:
-        """Whether the remote is a folder that belongs to this user."""
+        """Whether the remote is a local folder, and no other user is its owner; True also if the folder does not
+        exist."""
         return self.path is not None and self._foreign_owner() is None
 
     def list(self, more: Sequence[str] = ()) -> Listing:
-        """HEAD, branches and tags of the remote, and the existing refs of `more`.
+        """HEAD, branches and tags of the remote, and those of the refs named in `more` that exist on the remote.
 
-        Raises RepositoryMissing if there is no repository.
+        Raises RepositoryMissing if there is no repository, and the other errors of `git`.
         """
         head = head_commit = None
         refs: dict[str, str] = {}
@@ -163,7 +166,8 @@ class Remote:
     def _listed(self, *names: str) -> str:
         """The output of `ls-remote`, "" only if no ref of the remote matches `names`.
 
-        Raises RemoteAway if a page is answered that git takes for an empty repository (`http_server_check.py`).
+        Raises RemoteAway if the server answers with a page that git takes for an empty repository
+        (`http_server_check.py`).
         """
         for _ in range(2):
             options = (*self._serve("upload-pack"), *(() if names else ("--symref",)))
@@ -204,7 +208,8 @@ class Remote:
         self._push(git_dir, f"--force-with-lease=refs/heads/{branch}:{lease}", f"{commit}:refs/heads/{branch}")
 
     def push_objects(self, git_dir: Path, commit: str, ref: str) -> None:
-        """Bring the objects of `commit` to the remote by a push to `ref`, a ref of this program that is no branch.
+        """Upload the objects of `commit` to the remote: a push sets `ref`, a ref of this program that is no branch, to
+        `commit`.
 
         Raises GitError if the push is refused.
         """
@@ -237,7 +242,8 @@ class Remote:
         self._give_to_owner()
 
     def git(self, *args: str, **options: Any) -> Finished:
-        """Make one git call to the remote; after a refused login the call is repeated once with new credentials."""
+        """Make one git call to the remote; after a refused login the call is repeated once with new credentials. Raises
+        RepositoryMissing, RemoteRefused (the login), RemoteAway (no answer), and GitError for any other failure."""
         try:
             return self._run_once(args, options)
         except GitError as error:
@@ -279,7 +285,7 @@ class Remote:
         return error
 
     def _page(self, error: GitError) -> str:
-        """A text about the page that a server answered instead of git's protocol; "" if git's message is about
+        """A text about the web page that an HTTP server sent in place of git's protocol; "" if git's message is about
         something else."""
         if not self.url.startswith("http") or not _PAGE.search(error.stderr) or _ANSWERED.search(error.stderr):
             return ""
@@ -292,7 +298,7 @@ class Remote:
         return "; no git server answered" if answer.is_git else f"; it answers {answer.came}"
 
     def _was_refused(self, error: GitError) -> bool:
-        """Whether the remote refused the login; a refused ref does not count."""
+        """Whether the remote host refused the login; False if the login succeeded and the host then refused a ref."""
         refused = self.path is None and _REFUSED.search(error.stderr)
         return bool(refused) and not _ANSWERED.search(error.stderr)
 
@@ -310,7 +316,7 @@ class Remote:
         return "; the folder is there, so run `git init` in it, or give another one"
 
     def _serve(self, service: str) -> tuple[str, ...]:
-        """Options that start git's server side for a folder on this machine.
+        """Options that start git's server side for a folder on this machine; () for a network address.
 
         For a push into a local repository, `git receive-pack` runs without the variable `proc.MARK`, by which the
         processes of a task are found and killed.  When the processes of a dead attempt are killed, that git process
@@ -351,8 +357,8 @@ class Remote:
         return None
 
     def _as_owner(self, owner: tuple[int, int]) -> bool:
-        """Whether git can run as the owner of the repository: this process is root, and the owner can reach the
-        folder."""
+        """Whether git can run as the owner of the repository: this process is root, `setpriv` is installed, and the
+        owner can reach the folder."""
         if os.geteuid() != 0 or self.path is None or shutil.which("setpriv", path="/usr/bin:/bin") is None:
             return False
         uid, gid = owner
@@ -368,8 +374,8 @@ class Remote:
         return True
 
     def _give_to_owner(self) -> None:
-        """Change the owner of files that this process wrote, as root, into another user's repository (when git could
-        not run as the owner)."""
+        """After a push by root into another user's repository, make that user the owner of the files that git wrote,
+        unless git ran as that user."""
         owner = self._foreign_owner()
         if self.path is None or owner is None or os.geteuid() != 0 or self._as_owner(owner):
             return
@@ -379,7 +385,7 @@ class Remote:
 
 
 def _without_userinfo(url: str) -> tuple[str, Login | None]:
-    """(the http address without `user:password@`, user and password); addresses appear in messages and logs, so they
+    """(the address without `user:password@`, user and password or None); addresses appear in messages and logs, so they
     must have no password."""
     parts = urlsplit(url) if re.match(r"^https?://", url) else None
     if parts is None or "@" not in parts.netloc:
@@ -391,7 +397,8 @@ def _without_userinfo(url: str) -> tuple[str, Login | None]:
 
 
 def _local_path(url: str) -> Path | None:
-    """The absolute folder that `url` names, or None for a network address."""
+    """The absolute path of the folder that `url` names, or None for a network address. Raises RepositoryMissing for a
+    `file://` address of another machine."""
     if url.startswith("file://"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):

@@ -59,8 +59,8 @@ MANY = 1000
 class SetupReport:
     """The result of a set-up.
 
-    - `ok`: False if the command failed.
-    - `cached`: whether no command ran, since the result came from the cache or was in the task already.
+    - `ok`: False if the command failed, or left a tree that git must not read.
+    - `cached`: whether the result came from the cache or was in the task already, so that no command ran.
     - `note`: one line for a person about the result.
     - `output`: the end of the command's output.
     - `changed`: tracked files that the command changed; these changes are not copied into the task.
@@ -138,7 +138,7 @@ def copy_setup(
         return
     hosts = settings.setup_hosts(section)
     key = workspace.state.setup
-    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` has removed the cached set-up
+    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` may have removed the cached set-up
         key = cache_key(section, workspace.mirror, workspace, hosts)
     entry, report = _cached(section, workspace, run, key, hosts)
     _must_be_ok(report)
@@ -156,7 +156,7 @@ def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Seq
     with durable_files.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             return entry, _build(section, workspace, run, entry, hosts)
-        os.utime(entry / "done.json")  # `cleanup` does not remove a cached set-up that was used recently
+        os.utime(entry / "done.json")  # `cleanup` keeps cached set-ups with a recent time
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
 
@@ -169,7 +169,7 @@ def _must_be_ok(report: SetupReport) -> None:
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Sequence[str] = ()) -> str:
     """A hash of everything that a cached set-up depends on, as 32 hex digits: repository, command, reachable `hosts`,
-    environment, operating system, and the base commit.
+    environment, operating system, and the base commit or, in its place, the files that `cache_key_files` names.
 
     The base commit is included because a command may read any file of the tree (`sh setup.sh`), and metadata of the
     commit (a version made of tags, its message).  With `cache_key_files` the user declares that the command reads only
@@ -195,7 +195,7 @@ def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Seque
 
 
 def _key_files(patterns: Sequence[str], workspace: Workspace) -> list[list[str]]:
-    """Path, mode and object of the files of the base commit that match the patterns."""
+    """[path in hexadecimal, mode and object name] of each file of the base commit that matches a pattern."""
     done = git("ls-tree", "-r", "-z", str(workspace.base_commit), git_dir=workspace.git_dir)
     files = []
     for line in fields_of(done.output):
@@ -266,8 +266,8 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
 
 
 def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
-    """Run the set-up command in the task's own tree, if the tree still equals the base commit; this is done if there is
-    no sandbox."""
+    """Run the set-up command in the task's own tree, since there is no sandbox. The command is skipped if the tree no
+    longer equals the base commit. Tracked files that the command changed are put back."""
     if workspace.head() != workspace.base_commit or workspace.uncommitted():
         note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
         return SetupReport(ok=True, note=note, command=section.command)
@@ -336,8 +336,8 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
 
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """New files of the set-up that no ignore rule matches (of more than MANY, their folders): a commit must not include
-    them as work of the task."""
+    """New files of the set-up that no ignore rule matches: a commit must not include them as work of the task. If there
+    are more than MANY, a wholly new folder stands for its files."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
     names = fields_of(done.output)
@@ -357,8 +357,8 @@ def _sift(top: Path, tracked: _Names) -> None:
     """Remove everything from a set-up's result that may not be copied: tracked files, any `.git`, and FIFOs, sockets
     and devices.
 
-    The set-up command wrote the tree, so the tree is untrusted. A tracked folder that became a symlink counts as one
-    entry: the symlink is not followed.
+    The set-up command wrote the tree, so the tree is untrusted. A symlink in place of a tracked folder is removed and
+    not followed.
     """
     known: list[_Names | None] = [tracked]
     for entry in filetree.walk(top, repair=True):
@@ -378,8 +378,8 @@ def _sift(top: Path, tracked: _Names) -> None:
 
 
 def _leave(entry: WalkedEntry, *, tracked: bool) -> None:
-    """Clean up a folder after its entries: a folder of the repository is removed if it is empty now; a folder that
-    stays gets its old mode back, but is made readable."""
+    """Finish a folder after its entries: a folder that the repository also has is removed if it is empty now; any other
+    folder gets its old mode back, with read and search permission for its owner added."""
     with suppress(OSError):  # a folder with files of the set-up stays
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)

@@ -65,8 +65,8 @@ SIGNS: tuple[tuple[str, str], ...] = (
 )
 """Patterns for a failed network: (source of the message, pattern of the line in lower case).
 
-A pattern with an end that may be far from its beginning excludes a second beginning in between; otherwise the search
-would scan the rest of the line from each beginning.
+If the end of a match may be far from its beginning, the pattern forbids a second beginning in between; otherwise the
+search would scan the rest of the line from each beginning.
 """
 
 HOST: tuple[tuple[str, str], ...] = (

@@ -1,8 +1,8 @@
 """Lets git sign commits with a key file: `ssh-keygen` signs with a key in OpenSSH's format, `gpg` with a PGP key.
 
-The key file lies outside every task's folder and sandbox, and only this program's git process receives its path. A PGP
-key is imported into a temporary keyring for one signature. The folder of that keyring is readable only for this user
-and is removed afterwards.
+The key file lies outside every task's folder and sandbox, and only git, ssh-keygen and gpg, as processes of this
+program, receive its path. A PGP key is imported into a temporary keyring, which exists only while the context
+`Signing.ready` is open. The folder of that keyring is readable only for this user.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Signing:
     def ready(self) -> Iterator[SigningOptions]:
         """A context in which git can sign with the yielded `SigningOptions`.
 
-        Raises ConfigError, which names the key file and its fault.
+        Raises ConfigError if the key cannot be used, or the program that signs is missing.
         """
         if self.key is None:
             yield SigningOptions()

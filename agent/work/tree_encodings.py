@@ -31,7 +31,7 @@ NONE = ("unspecified", "unset", "set", "")
 def unconverted(git_dir: Path, commit: str, index: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Path → encoding, for the files of `commit` that git must not convert.
 
-    `index` is a path for a temporary index, from which git reads the attributes of the commit.
+    `index` is the path at which a temporary index is written; git reads the attributes of the commit from that index.
     """
     names = git("ls-tree", "-r", "-z", "--name-only", commit, git_dir=git_dir).output
     if not any(name.rpartition(b"/")[2] == b".gitattributes" for name in names.split(b"\0")):

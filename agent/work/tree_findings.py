@@ -31,9 +31,9 @@ def tree_findings(
     and about folders of the tree that cannot be read. If git must not read the tree at all (`git_guard.check_tree`),
     only that is found.
 
-    `base` is the base commit, `head` the newest commit of the task; `own` are the changes in the task's commits.  Only
-    content that a push would send can be a reason against a publication. Another `.git` in the tree does no harm, since
-    neither git nor `Index` adds it to a commit.
+    `base` is the base commit, `head` the newest commit of the task; `own` are the changes in the task's commits. A
+    folder that cannot be read is a reason against a publication only if one of the two commits has files in it. A
+    `.git` below the top of the tree does no harm, since neither git nor `Index` adds it to a commit.
     """
     try:
         git_guard.check_tree(tree)

@@ -3,7 +3,7 @@
 After a command has run, the work tree is untrusted: this module uses only lstat and descriptors, follows no symlink and
 opens no FIFO. The module checks and repairs the tree, but adds nothing to the index.
 
-A file name counts as `.git` in upper or lower case, as `git~1`, and in the forms that HFS treats as equal
+A file name counts as `.git` in upper or lower case, as `git~1`, and in the other forms that NTFS or HFS treats as equal
 (docs/security.md, "Git beside a work tree").
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INSIDE = "/git"
-"""The path at which commands see the git directory, mounted read-only: the content of the `.git` file is valid only
-there."""
+"""The path at which commands in the sandbox see the task's git directory, read-only; the `.git` file of the work tree
+names this path."""
 
 SHOWN = 20
 """The maximum number of names that a sentence for a person lists."""
@@ -36,7 +36,7 @@ _HFS_IGNORED = dict.fromkeys(
 
 
 def first_shown(names: Sequence[str]) -> str:
-    """The first names of a list, printable."""
+    """At most SHOWN names of a list as one text for a person, unprintable characters escaped."""
     return ", ".join(shown(name) for name in names[:SHOWN])
 
 

@@ -1,8 +1,8 @@
-"""Runs the repository's own checks and judges them by their exit code.
+"""Judges a repository's own check, the verify command, by its exit code.
 
-This program does not trust a model's report.  The program runs `verify.command` again in the sandbox, on a clean
-checkout of the commit (`checkout.py`).  The result lists tests that the task changed, because such a test proves less.
-A failed check is compared with the same check of the base commit (`check_outline.py`).
+This program does not trust a model's report. The program itself runs `verify.command`, on a clean checkout of the
+commit (`checkout.py`). The delivery report lists tests that the task changed, because such a test proves less. A failed
+check is compared with the same check of the base commit (`check_outline.py`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Verdict:
         return not (self.ok or self.timed_out or self.exit_code is None or self.exit_code in NOT_RUN)
 
     def is_red_as(self, before: Verdict) -> bool:
-        """Whether both runs of the verify command failed, and every failure of this run is also in `before`
-        (`check_outline.is_contained`)."""
+        """Whether both runs of the verify command failed with the same exit code, and every failure of this run is also
+        in `before` (`check_outline.is_contained`)."""
         same = self.is_red and before.is_red and self.exit_code == before.exit_code
         return same and is_contained(self.outline, before.outline)
 
@@ -110,7 +110,7 @@ def verdict_of(command: str, done: Finished, clean: Callable[[str], str] = str) 
 
 
 def tail(output: bytes, limit: int = TAIL) -> str:
-    """The last whole lines of `output`, together at most `limit` characters."""
+    """The last whole lines of `output`, together at most `limit` characters; of a longer last line, its end."""
     text = output[-4 * limit :].decode("utf-8", "replace")
     if len(text) <= limit:
         return text

@@ -4,10 +4,11 @@ A saved tree consists of a small state (`tree.json`) and two patches: the task's
 (`committed.patch`), and the uncommitted work against the newest commit (`tree.patch`). `committed.patch` starts at the
 base commit because every mirror has that commit; the task's own commits may be unpushed, or their branch may be
 removed. `committed.patch` is made again only when the newest commit changes, since it may have many megabytes. The
-recreated tree equals the saved one byte by byte (the object names are compared). In a recreated tree, the branch is set
-to the newest of the task's commits that the mirror has; all later work becomes an uncommitted change. Files that
-`.gitignore` excludes, files that are too large for a commit, and new content of Git LFS are not saved.
-`worker/replicator.py` saves the work tree, and `worker/work_tree_start.py` recreates it.
+object name of the recreated tree is compared with the saved tree's; if they differ, the recreated tree is reported as
+incomplete. In a recreated tree, the branch is set to the newest of the task's commits that the mirror has; all later
+work becomes an uncommitted change. Files that `.gitignore` excludes, files that are too large for a commit, and new
+content of Git LFS are not saved. `worker/replicator.py` saves the work tree, and `worker/work_tree_start.py` recreates
+it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RestoredTree:
-    """The result of recreating a tree: `head` is the commit of the branch; `lacks` is the reason why work is missing,
-    "" if the tree is complete."""
+    """The result of recreating a tree: `head` is the commit at which the task's branch is now; `lacks` is the reason
+    why work is missing, "" if the tree is complete."""
 
     head: str | None
     lacks: str = ""
@@ -50,7 +51,8 @@ class SavedTree:
     """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing from
     it.
 
-    `span` identifies the commits of `committed.patch`."""
+    `span` has the names of the base commit and of the newest commit; `committed.patch` is the difference between
+    them."""
 
     word: str
     files: Mapping[str, bytes]
@@ -145,8 +147,8 @@ def mark_restored(folder: Path) -> None:
 
 
 def restore(workspace: Workspace, author: str) -> RestoredTree:
-    """Recreate the git directory and the tree from the files in the task's folder; after an interruption the function
-    starts over.
+    """Recreate the git directory and the tree from the files in the task's folder; a call after an interruption starts
+    over. If the saved state is unreadable, or the mirror lacks its base commit, the tree is created anew, without work.
 
     `author`: the email address with which this program commits. The caller must have fetched into the mirror just
     before.
@@ -182,7 +184,7 @@ def _anew(workspace: Workspace, why: str) -> RestoredTree:
 def _apply(workspace: Workspace, patches: Sequence[Path], wanted: str) -> str:
     """Create the objects of the saved tree, with a separate index; returns the reason for a failure, "" on success.
 
-    Earlier versions of this program saved one patch of the whole work."""
+    Earlier versions of this program saved the whole work as one patch, `tree.patch`."""
     git_dir = workspace.git_dir
     env = {"GIT_INDEX_FILE": str(git_dir / "replica.index")}
     (git_dir / "replica.index").unlink(missing_ok=True)  # ours
@@ -204,7 +206,7 @@ def _apply(workspace: Workspace, patches: Sequence[Path], wanted: str) -> str:
 def _newest(
     mirror: Mirror, state: gitdir.WorkspaceState, head: str | None, author: str
 ) -> tuple[str | None, str | None]:
-    """(the new commit of the task's branch, the commit that the remote has from this task).
+    """(the commit for the task's branch, the newest commit that the remote has from this task); each may be None.
 
     A commit that was pushed after the last save also counts as the task's, if `author` wrote all commits after the last
     known one.

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from agent.work.mirror import Mirror
 
 KEPT_ENTRIES = 2000
-"""Up to this number, changes of paths stay in memory (about 1 MB) until there is another commit."""
+"""A result of `Workspace.entries` with at most this number of changes (about 1 MB) stays in memory until there is
+another commit."""
 
 
 class Workspace:
@@ -180,8 +181,8 @@ class Workspace:
 
     @property
     def state(self) -> gitdir.WorkspaceState:
-        """The source and the progress of the workspace, as `git/makimono.json` has them. Raises WorkError before
-        `open`."""
+        """The content of `git/makimono.json`: branch, base, and the unfinished steps of the workspace. Raises WorkError
+        before `open`."""
         if self._state is None:
             raise WorkError("the workspace is not open")
         return self._state
@@ -198,8 +199,8 @@ class Workspace:
 
     @property
     def start(self) -> str | None:
-        """The commit at which this task started: the base commit, or the newest commit of an earlier task's work; None
-        in an empty repository."""
+        """The commit after which the branch has this task's own commits: the base commit, or the newest commit of an
+        earlier task's work; None in an empty repository."""
         return self.state.start
 
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -232,8 +233,8 @@ class Workspace:
         """Commit every change of the tree that belongs in the repository; returns the commit, or None if there is no
         change.
 
-        `commit` first takes back commits that the checks before publication refused: the refused content must not stay
-        in the history. Raises RulesRefused if conflict marks of a merge are left.
+        If the checks before publication refused the newest commits, `commit` first takes these back: the refused
+        content must not stay in the history. Raises RulesRefused if conflict marks of a merge are left.
         """
         if self.state.refused is not None:
             if self.state.refused == self.head():
@@ -258,7 +259,7 @@ class Workspace:
         goal, base = target or self._last_pushed() or self.start, self.base_commit
         merges = base is not None and goal is not None and not rebase.is_ancestor(self.git_dir, base, goal)
         self._point_at(goal, "take back")
-        if merges:  # a merge of the base was taken back; the next commit is the merge again
+        if merges:  # a merge of the base was taken back, so the next commit must be this merge again
             self.update_state(merging=base)
 
     def replace_commits(self, head: str, made: Mapping[str, str]) -> None:
@@ -320,8 +321,9 @@ class Workspace:
         self.update_state(moving=None)
 
     def lay_merge(self, base: str) -> tuple[str, ...]:
-        """Put a merge with the commit `base` into the work tree, with conflict marks in its files; everything must be
-        committed before. The next commit of the task is the merge commit. Returns the conflicting paths.
+        """Put a merge with the commit `base` into the work tree, with conflict marks in the conflicting files;
+        everything must be committed before. The next commit of the task is the merge commit. Returns the conflicting
+        paths.
 
         If `lay_merge` is interrupted, the next `open` puts the merge into the tree completely."""
         tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
@@ -365,9 +367,9 @@ class Workspace:
     def discard(self, written: Iterable[str] = ()) -> bool:
         """Remove the tree if the remote has all of its content in commits; else return False and remove nothing.
 
-        `written` are the files that tools wrote: if one of them is in no commit, the tree is not removed either.  Files
-        in ignored folders, which commands left there, are deleted.  The git directory stays, with only the objects of
-        this task; `open` creates the tree again when it is needed.
+        `written` are the files that tools wrote: if one of them is in no commit, the tree is not removed either.
+        Ignored files that commands left in the tree are deleted with it. The git directory stays, with only the objects
+        of this task; `open` creates the tree again when it is needed.
         """
         unpublished = self.has_commits() and self.state.pushed != self.head()
         if unpublished or self.uncommitted() or self.left_behind(written):
@@ -382,7 +384,8 @@ class Workspace:
         return self._stage().uncommitted()
 
     def unknown(self, *, ignored: bool = True) -> list[str]:
-        """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails.
+        """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails or must
+        not read the tree.
 
         The search for untracked files does not check for a stop request, since the task is already ending.
         """
@@ -408,8 +411,8 @@ class Workspace:
         return head != self.start or (self.state.pushed is not None and head != self.base_commit)
 
     def diff_stat(self, *, own: bool = False) -> DiffStat:
-        """Number of files and lines that the task's branch changes against the base commit; with `own`, only this
-        task's changes."""
+        """Number of files and lines that the task's branch changes against the base commit, or with `own` against
+        `start`."""
         return changes.diff_stat(self.git_dir, *self._span(own=own))
 
     def changes_now(self, seconds: float = 20) -> list[FileChange]:
@@ -429,7 +432,7 @@ class Workspace:
         return changes.patch(self.git_dir, *self._span(own=True))
 
     def changed_paths(self, *, own: bool = False) -> list[str]:
-        """Paths that the task's branch (`own`: only this task) changes against the base commit; both paths of a
+        """Paths that the task's branch changes against the base commit, or with `own` against `start`; both paths of a
         rename."""
         return changes.changed_paths(self.git_dir, *self._span(own=own))
 
@@ -476,7 +479,7 @@ class Workspace:
             return self._fates.why_left_out(path)
         except RulesRefused as refused:
             return str(refused)
-        # the file is already written, and `left_behind` will report it
+        # git fails or a stop came: the file is already written, and `left_behind` will report it
         except (GitError, StopHeard):
             return ""
 
