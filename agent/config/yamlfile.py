@@ -23,7 +23,8 @@ produce more."""
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """(the mapping in the file, the line of each key). Raises ConfigError unless the file is one readable mapping."""
+    """(the mapping in the file, the line of each key). An empty file counts as an empty mapping. Raises ConfigError
+    unless the file is one readable mapping."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:

@@ -86,8 +86,9 @@ class WalkedEntry:
 class Descent:
     """A position in a tree: the descriptor of the current folder and the path back to the top.
 
-    Only the HELD folders nearest to the position stay open. A folder further up is opened again as `..` and must have
-    the same device and inode as before; otherwise a process has moved a part of the tree, and OSError ESTALE is raised.
+    Only the top and the folders nearest to the position stay open, HELD together. A folder between them is opened again
+    as `..` and must have the same device and inode as before; otherwise a process has moved a part of the tree, and
+    OSError ESTALE is raised.
     """
 
     def __init__(self, top: int) -> None:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def change_owner(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
     """Change the owner of `top` and of everything below it to `uid` and `gid`, without following links.
 
-    With `only_from` only the files and folders that belong to the uid `only_from` change, and no symbolic link changes.
-    A file with several hard links is left unchanged unless it belongs to `uid` already, since another name of the file
-    may be outside the tree. Raises OSError if the owner of a file or folder cannot be changed.
+    With `only_from` only the files and folders below `top` that belong to the uid `only_from` change, and neither `top`
+    itself nor a symbolic link changes. A file with several hard links is left unchanged unless it belongs to `uid`
+    already, since another name of the file may be outside the tree. Raises OSError if the owner of a file or folder
+    cannot be changed.
     """
     descriptor = open_folder(top)
     try:

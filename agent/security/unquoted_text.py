@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST = 65_536
 BOUNDS = ((re.compile(r"\["), 2_000), (re.compile(r"\r\n?|\n"), 2_000), (re.compile(r"[*_~`<&!\\]"), 5_000))
-"""The text is parsed up to LONGEST characters, GitHub's limit, and up to this many opening brackets, lines, and other
-signs of Markdown; a command to this program behind this limit does not count.
+"""The text is parsed up to LONGEST characters, GitHub's limit, and up to the numbers of opening brackets, lines, and
+other signs of Markdown in BOUNDS; a command to this program behind one of these limits does not count.
 
 The time of the Markdown parser grows with the number of brackets, lines and signs: at each bracket that nothing closes
 it searches the rest of the text, and at each line it looks for the end of each quotation around the line.  Without

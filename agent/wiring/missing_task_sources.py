@@ -42,7 +42,8 @@ def tell_missing(wiring: Wiring) -> None:
 
 
 def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, int]) -> dict[Place, int]:
-    """Maps (source, instance) to the number of open tasks, for the sources that have open tasks but no adapter."""
+    """Maps (source, instance) to the number of open tasks, for the sources that have open tasks but no adapter; private
+    trackers are left out."""
     known = {(forge.source, forge.instance) for forge in forges}
     return {
         place: count

@@ -41,7 +41,8 @@ def is_private(settings: Settings, instance: str) -> bool:
 
 
 def settings_of_tracker(settings: Settings, instance: str) -> Settings | None:
-    """The settings with which a private tracker is opened; None if `instance` is not a private tracker."""
+    """The settings with which a private tracker is opened; None if `instance` is not a private tracker, or if its
+    `solve.json` cannot be read."""
     if not is_private(settings, instance):
         return None
     try:
@@ -169,7 +170,7 @@ def heading(body: str) -> str:
 
 
 def user_name() -> str:
-    """The login name of the user who runs this process."""
+    """The login name of the user who runs this process; "solve" if the user has none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
