@@ -28,8 +28,8 @@ WALL = "wall_seconds"
 
 @dataclass
 class TaskLimits:
-    """A call returns an outcome if the task has reached a limit; the outcome's text names the key, the limit and the
-    usage."""
+    """A call returns an outcome if the task has reached a limit, else None; the outcome's text names the key, the limit
+    and the usage."""
 
     limits: Limits
     used: Callable[[], Totals]

@@ -56,7 +56,7 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
 
 def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall | None:
     """The tool `recall` for the task; None if it was not offered when the task began, because the program's memory was
-    off."""
+    off. The first call for a task records whether the tool is offered."""
     effects, records = context.get_effect_store(), context.get_recalled_store()
     if (receipt := effects.receipt(OFFERED)) is not None:
         offered = bool(receipt.get("offered"))
@@ -108,8 +108,8 @@ class _Search:
 
 
 def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
-    """Before the briefing, request that the daemon indexes the history of the base branch, unless its commit is indexed
-    already or the index does not answer.
+    """Before the briefing, request that the daemon indexes the history of the base branch, unless its newest commit is
+    indexed already or the index does not answer.
 
     If no commit is indexed yet, a receipt records the request, so that the task can retrieve similar files later
     (`awaited_index`).

@@ -159,7 +159,8 @@ class TaskMcpTools:
         return self.run.control.poll() is not None
 
     def _answer(self, tool: OfferedTool, arguments: Json) -> RawResult:
-        """Call an MCP tool, record its result and return it; in a replay, return the recorded result."""
+        """Call an MCP tool, record its result and return it; in a replay, return the recorded result. Raises ToolError
+        if the call fails, and in a replay if it was not recorded."""
         if self._recorded is not None:
             return self._replayed(tool, arguments)
         try:

@@ -37,8 +37,8 @@ SHARE = 20
 @dataclass
 class TaskMemory:
     """Measures the memory of one attempt. A call returns an outcome if it measures that the task uses more than
-    `limits.memory`, else None. It measures nothing if the last measurement was just before, or if a control group
-    enforces the limit."""
+    `limits.memory`, else None. A call measures nothing if the last measurement was just before, if there is no limit,
+    or if a control group enforces the limit."""
 
     settings: Settings
     uuid: str

@@ -81,8 +81,9 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Sta
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
     """Post the answers to comments and the final comment of a run, each once, and update the progress comment. If an
-    answer has the final text (`quiet`), the progress comment is the last comment; only if it cannot be edited, its text
-    is posted anew. Raises ForgeError, or Fenced if another attempt owns the task."""
+    answer has the final text (`quiet`), the progress comment is the last comment on the issue; only if the progress
+    comment cannot be edited, its text is posted as a new comment. Raises ForgeError, or Fenced if another attempt owns
+    the task."""
     if not run.publishing:
         return
     run.check_held()

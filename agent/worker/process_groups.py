@@ -41,7 +41,7 @@ def end_tree(base_dir: Path, uuid: str) -> None:
 
 
 def remove(base_dir: Path, uuid: str = "") -> None:
-    """Remove the empty control groups of the task, or those of all tasks of this base_dir."""
+    """Remove the empty control groups of the task, or with `uuid` "" those of all tasks of this base_dir."""
     cgroups.remove(_name(base_dir, uuid), group_places())
 
 

@@ -121,7 +121,7 @@ class Progress:
         return self.run.effects.receipt(PROGRESS) is not None
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Record the newest action of the model, from an event of the loop."""
+        """Record the newest action of the model, or a wait for its server, from an event of the loop."""
         if name == "tool_finished":
             self.last = f"{fields['tool']}: {fields['status']}"
         elif name == "model_wait":
@@ -162,9 +162,9 @@ class Progress:
         self.write(self.compose(state, **values))
 
     def write(self, words: Public, *, ends: bool = False) -> bool:
-        """Set the text of the progress comment; returns whether the comment has it. In a replay, and if there is no
-        comment, for example in a run that fails early, nothing is done. With `ends` the progress comment also gets the
-        marker of a task's last comment."""
+        """Set the text of the progress comment; returns whether the comment has this text now. In a replay, and if
+        there is no comment (for example in a run that fails early), nothing is done, and the result is False. With
+        `ends` the progress comment also gets the marker of a task's last comment."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
         if self.comment is None or not self.run.publishing:

@@ -136,8 +136,8 @@ class PullRequest:
         return is_own and self.is_branch_new and not any(name.startswith(PULL) for name in run.effects.intended())
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None, is_new: bool = False) -> PullRef | None:
-        """Open the pull request; returns None if it was opened before as `effect`, or if the branch already has another
-        pull request than `after`.  `is_new`: the branch can have none (`_is_new`)."""
+        """Open the pull request; returns None if `effect` was done before, or if the branch already has another pull
+        request than `after`. `is_new`: the branch can have none (`_is_new`)."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
@@ -174,7 +174,7 @@ class PullRequest:
         )
 
     def _ask_for_review(self, pull: PullRef, wanted: Wanted) -> None:
-        """Record, once, that people are asked to review the pull request, since it is ready.
+        """If the pull request is ready, see to it that people are asked to review it, and record this once.
 
         The forge asks for the review when it makes the pull request ready (`has_asked`). If another process has made
         the pull request ready, that process may have died before the review was asked for, so `_ask_for_review` asks

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Replies:
     """The answers of a run.
 
-    `asked`: the comment that started the run; None if no comment started the run, or if the comment is gone.
+    `asked`: the comment that requested the task; None if no comment requested it, or if the comment is gone.
     `answered`: the run has answered a question and done nothing else. `lost`: texts of answers to comments that do not
-    exist."""
+    exist, and of second answers to one comment."""
 
     replies: tuple[Reply, ...] = ()
     asked: Comment | None = None
@@ -40,8 +40,8 @@ class Replies:
     lost: tuple[str, ...] = ()
 
     def with_final(self, run: TaskRun, final: Public) -> tuple[tuple[Reply, ...], bool]:
-        """(the answers, with the last comment of the run as an answer to the comment that started the run; whether the
-        last comment is posted as an answer and not on the issue)."""
+        """(the answers; whether one of them is the last comment of the run, which then is not posted on the issue). The
+        last comment is added as an answer if a comment on a pull request requested the task."""
         asked = self.asked
         if self.answered or asked is None or not asked.place:
             return self.replies, self.answered

@@ -94,7 +94,8 @@ class TrackerFiles:
             os.close(descriptor)
 
     def picture(self, address: str) -> bytes:
-        """The content of a file in the tracker's folder that an issue shows as a picture.
+        """The content of a file in the tracker's folder that an issue shows as a picture; at most LARGEST_PICTURE + 1
+        bytes, so that the caller sees when the picture is too large.
 
         The address of a picture is a path relative to `issues/` or to the tracker's folder.  Raises PictureRefused if
         the tracker has no such file, if the path contains a symbolic link, and for a URL.

@@ -327,7 +327,8 @@ class LocalForge:
         """The task of an open issue that has one of `labels` (of any open issue if `labels` is None), else None.
 
         `task` reads only the beginning of the issue's file, which contains the front matter. Raises IssueUnreadable for
-        invalid front matter, an unknown repository, or a label that is probably a misspelt one of `labels`.
+        invalid front matter, an unknown repository, or (if `labels` has the bot label) a label that is probably a
+        misspelt bot label.
         """
         relative = f"issues/{number}.md"
         name = self._name(relative)

@@ -62,8 +62,8 @@ class FrontMatter:
         return str(node.value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """The value of `key` in the front matter, which must be true or false; `default` when the key is missing or has
-        no value. Raises IssueUnreadable for any other value."""
+        """The value of `key` in the front matter, which must be true or false (or yes or no); `default` when the key is
+        missing or has no value. Raises IssueUnreadable for any other value."""
         value = self.value(key)
         if value is None:
             return default
@@ -92,7 +92,8 @@ class FrontMatter:
 
     def with_items(self, key: str, remove: tuple[str, ...], add: str | None) -> FrontMatter:
         """The front matter after a change of the list under `key`: all items in `remove` are deleted, and `add` is
-        inserted in place of the first deleted item, or at the end of the list if no item was deleted."""
+        inserted in place of the first deleted item, or at the end of the list if no item was deleted. Raises ForgeError
+        if that would change another value."""
         old = self.items(key)
         new = list(old)
         gone = [index for index, label in enumerate(old) if label in remove]
@@ -114,7 +115,8 @@ class FrontMatter:
         return self._verified(text, key, wanted)
 
     def with_value(self, key: str, value: str) -> FrontMatter:
-        """The front matter after the value of `key` was replaced, or the key was added at the end."""
+        """The front matter after the value of `key` was replaced, or the key was added at the end. Raises ForgeError if
+        that would change another value."""
         if self.value(key) == value:
             return self
         node = self.nodes.get(key)
@@ -201,7 +203,7 @@ def _hint(error: yaml.MarkedYAMLError) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(text: str, name: str) -> FrontMatter:
-    """Parse front matter; `text` includes the opening and the closing line of the front matter.
+    """Parse front matter; `text` includes the opening and the closing line of the front matter. Raises IssueUnreadable.
 
     Parsed front matter is cached by text and name, because each poll reads the same front matter again.
     """
