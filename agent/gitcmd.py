@@ -260,13 +260,13 @@ def git(
     ended when the task shall stop; None means that git is ended so only if there is a work tree. `negative` is an exit
     code by which this git command answers "no", which is not a failure.
 
-    Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
-    `timeout` seconds, or printed more than `cap` bytes without a `spool`. Raises StopHeard if the task shall stop while
-    git runs. Raises DiskError in place of GitError if the disk of this host is full, or if a file may not become that
-    large. Raises HostError if git cannot be started. Raises RulesRefused if git must not read the `work_tree`, even if
-    `check` is False. Raises GitStarved, even if `check` is False, if git needed more than its memory limit, or this
-    host refused it memory, a process or a file. Raises GitKilled, even if `check` is False, if a signal from outside
-    ended git.
+    Raises GitError, with the last lines of standard error, if git failed (with `check` False only if a lock inside
+    `git_dir` was the cause), ran longer than `timeout` seconds, or printed more than `cap` bytes without a `spool`.
+    Raises StopHeard if the task shall stop while git runs. Raises DiskError in place of GitError if the disk of this
+    host is full, or if a file may not become that large. Raises HostError if git cannot be started. Raises RulesRefused
+    if git must not read the `work_tree`, even if `check` is False. Raises GitStarved, even if `check` is False, if git
+    needed more than its memory limit, or this host refused it memory, a process or a file. Raises GitKilled, even if
+    `check` is False, if a signal from outside ended git.
 
     If git, a child of it or the other end of a transfer was killed, a command in REPEATABLE is run again.  A git
     command that found a stale lock inside `git_dir` is also run again.

@@ -61,8 +61,8 @@ def first_of(patterns: Iterable[str]) -> Callable[[str], str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The path patterns that result when the braces of a pattern are expanded; raises ToolError if there are more than
-    64."""
+    """The path patterns that result when the braces of a pattern are expanded (braces without a comma stay); raises
+    ToolError if there are more than 64."""
     done: list[str] = []
     todo = [pattern]
     while todo:

@@ -143,7 +143,8 @@ class Loop:
         return outcome
 
     def take_comments(self, *, last: bool = False) -> bool:
-        """Append the new comments of people, and the memories that match them; returns True if there were comments.
+        """Append the new comments of people, and the memories that match them; returns True if a person's comment was
+        appended.
 
         A person's answer to `ask_user` arrives as a comment too.
         """

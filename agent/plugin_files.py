@@ -100,15 +100,16 @@ def _place_of(module: str) -> tuple[Path, str]:
 
 
 def _other_specs(name: str) -> Iterator[ModuleSpec | None]:
-    """What the other finders in `sys.meta_path` find for the package, for example the finders of editable
-    installations."""
+    """The module specs (or None) that the other finders in `sys.meta_path` return for the package, for example the
+    finders of editable installations."""
     for finder in sys.meta_path:
         if finder is not PathFinder and not isinstance(finder, _Finder) and hasattr(finder, "find_spec"):
             yield finder.find_spec(name, None)
 
 
 def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
-    """(path below `place`, SHA-256) of each file of the plug-in's package, or of its single module."""
+    """(path below `place`, SHA-256) of each file of the plug-in's package, or of its single module. Raises
+    PlugInRefused."""
     if (above := writers_above(top)) is not None:
         raise PlugInRefused(f"{above[0]}, which has the plug-in {top}: {above[1]}; chmod go-w {above[0]}")
     if not top.is_dir():
