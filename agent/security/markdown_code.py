@@ -1,15 +1,16 @@
 """Finds the parts of a Markdown text that are surely code: the one rule for all filters that leave code unchanged.
 
 A part counts as code only if every renderer that follows CommonMark (GitHub, GitLab, Forgejo) shows it as code, also
-after a filter has changed other parts of the text. Where renderers disagree, or where the rule would need a whole
-parser, nothing counts as code any more. A filter then changes a little more code than it must, and no live text
-escapes it. The time is linear in the length of any text; a parser such as markdown-it-py is not linear, and is the
-judge in the tests only.
+after a filter has changed other parts of the text. If renderers disagree about a block, or the rule would need a whole
+parser, nothing in the rest of the text counts as code; after a doubtful span, nothing in the rest of its paragraph. A
+filter then changes a little more code than it must, and no live text escapes it. The time is linear in the length of
+any text; a parser such as markdown-it-py is not linear, and is the judge in the tests only.
 
-Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. It closes each list and
-each quotation before it. An indented fence, or one behind a bullet, opens a block if the closing fence has the same
-indent and no line between has less; then it does not matter whether the block is in a list. A line that begins with
-`>` opens no block outside its quotation. After any other line that may be a fence nothing counts as code.
+Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. Such a fence also closes
+each list and each quotation before it. An indented fence, or one behind a bullet, opens a block if the closing fence
+starts in the same column and no line between starts left of it; then it does not matter whether the block is in a list.
+A line that begins with `>` opens no block outside its quotation. After any other line that may be a fence, nothing in
+the rest of the text counts as code.
 
 Spans: a code span is within one line. In a paragraph nothing counts as a span after something that could take a
 backtick away: a backtick without partner, an escaped one, raw HTML, a link that is not simple, a cell of a table, math.
@@ -60,7 +61,7 @@ class Code(NamedTuple):
 class Doubt(NamedTuple):
     """The rest of a text from `start` on, in which nothing counts as code any more.
 
-    `fence`: the fence at the start of a line that surely opens a block there, and that nothing closes; "" otherwise."""
+    `fence`: the fence at `start`, if it surely opens a block and nothing closes this block; "" otherwise."""
 
     start: int
     fence: str
@@ -72,10 +73,11 @@ def sure_code(text: str) -> Iterator[Code]:
 
 
 def closed(text: str) -> str:
-    """`text`, changed so that it leaves no block of code and no raw HTML open: a block in a text after it is code.
+    """`text`, changed so that it leaves no block of code and no raw HTML open: a block in a text that follows is then
+    code.
 
-    A fence that surely is open gets its end. In another doubtful rest each fence, and each tag that begins raw HTML
-    over blank lines, is made ordinary text with U+200B.
+    A block that surely is open gets its closing fence. In a rest that is doubtful for another reason, U+200B makes
+    ordinary text of each fence and of each tag that begins raw HTML which may contain blank lines.
     """
     doubt = next((part for part in _walk(text) if isinstance(part, Doubt)), None)
     if doubt is None:
@@ -94,7 +96,7 @@ def _walk(text: str) -> Iterator[Code | Doubt]:
     if _FRONT_MATTER.match(text):
         yield Doubt(0, "")
         return
-    position, paragraph = 0, -1  # `paragraph`: offset of the current one, -1 outside a paragraph
+    position, paragraph = 0, -1  # `paragraph`: offset of the current paragraph, -1 outside of one
     html = False  # whether raw HTML may have begun since the last blank line
     while position < len(text):
         line_end, after = _line(text, position)
@@ -109,7 +111,7 @@ def _walk(text: str) -> Iterator[Code | Doubt]:
                 yield Doubt(position, "" if html or prefix else fence[0])
                 return
             paragraph, after = -1, end
-            html = len(prefix) > 3 and not prefix.strip()  # in a list it is a block, in a paragraph it is none
+            html = len(prefix) > 3 and not prefix.strip()  # deeper than 3 spaces: a block only in a list
             if not html:
                 yield Code(position, end, is_block=True)
         elif tag := _HTML.match(text, position, line_end):
@@ -142,7 +144,7 @@ def _fence(text: str, start: int, end: int) -> re.Match[str] | None:
 
 
 def _end_of_block(text: str, position: int, prefix: str, fence: str) -> int:
-    """The end of the block of which the content begins at `position`; -1 if it is uncertain."""
+    """The end of the block that has its content from `position` on; -1 if the end is uncertain."""
     if prefix and _SPACES.fullmatch(prefix) is None and _BULLET.fullmatch(prefix) is None:
         return -1
     indent = " " * len(prefix)
@@ -167,9 +169,10 @@ def _is_less(text: str, start: int, end: int, indent: int) -> bool:
 
 
 def _end_of_raw(text: str, position: int, after: int) -> int:
-    """The start of the line after the raw HTML of which the tag begins at `position`; -1 if it is uncertain.
+    """The start of the line after the raw HTML that has the name of its tag at `position`; -1 if it is uncertain.
 
-    HTML with an end of its own may contain blank lines, which end other HTML. `after` is the start of the next line.
+    HTML with an end of its own (a comment, `<pre>`) may contain blank lines. For other HTML the answer is `after`, the
+    start of the next line.
     """
     raw = _RAW.match(text, position)
     if raw is None:
@@ -182,7 +185,7 @@ def _end_of_raw(text: str, position: int, after: int) -> int:
     if end < 0:
         return -1
     after = _line(text, end)[1]
-    # a filter may defuse this tag, and then a fence or another tag in it would be live
+    # a filter may make this tag ordinary text, and then a fence or another tag inside the HTML would be live
     return -1 if _RUN.search(text, position, after) or _RAW_BEGINS.search(text, position, after) else after
 
 
@@ -217,7 +220,8 @@ def _spans(text: str, start: int, end: int) -> Iterator[Code]:
 
 
 def _takes_backticks(text: str, start: int, end: int, line_end: int) -> bool:
-    """Whether something between `start` and `end`, which is no code, may contain the backticks that follow."""
+    """Whether the text from `start` to `end`, which is no code, has markup (a tag, a link, math) that may take up the
+    backticks after it."""
     if start == end:
         return False
     between = text[start:end]

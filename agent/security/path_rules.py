@@ -96,7 +96,8 @@ REFUSED = (
         ),
     ),
 )
-"""Groups of files of which a change is not published, unless `policy.look` matches the path."""
+"""Rules for files that only a person may change: a change of such a file is not published, unless `policy.look` matches
+its path."""
 
 LOOKED_AT = (
     PathRule(
@@ -199,4 +200,4 @@ LOOKED_AT = (
         ),
     ),
 )
-"""Groups of files of which a change is published, and listed for the reviewer."""
+"""Rules for files that a person must review: a change of such a file is published, and listed for the reviewer."""

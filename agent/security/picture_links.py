@@ -1,7 +1,7 @@
 """Finds the pictures of a Markdown text, including `<img>` in its HTML.
 
-Pictures in code, comments and hidden HTML are not returned, since they are not rendered. The Markdown parser is
-imported only for texts that may contain a picture.
+Pictures in code and in comments, and each `<img>` that itself is hidden, are not returned, since they are not rendered.
+The Markdown parser is imported only for texts that may contain a picture.
 """
 
 from __future__ import annotations

@@ -29,9 +29,10 @@ MOST_PIXELS = 50_000_000
 """A picture with more pixels than MOST_PIXELS is refused before it is decoded."""
 EDGE = 1568
 PIXELS = 1_150_000
-"""Longest edge and largest number of pixels of a picture that is sent; Anthropic scales larger pictures down itself."""
+"""EDGE is the longest edge in pixels, PIXELS the largest number of pixels, of a picture that is sent; Anthropic scales
+larger pictures down itself."""
 LEAST_EDGE = 64
-"""Shortest edge in pixels to which a picture may be scaled down; a smaller picture would be unreadable."""
+"""A picture is refused if it would have to be scaled down to an edge of fewer pixels, since it would be unreadable."""
 PER_PICTURE = 85
 PIXELS_PER_TOKEN = 750
 MEMORY = 1 << 30
@@ -41,7 +42,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.security.pictures i
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture in the form in which it is sent: `data` is a complete PNG or JPEG file, `tokens` its highest cost."""
+    """A picture in the form in which it is sent: `data` is a complete PNG or JPEG file, `tokens` an upper estimate of
+    its cost."""
 
     data: bytes
     media_type: str
@@ -60,8 +62,8 @@ def tokens_of(width: int, height: int) -> int:
 
 
 def size_within(width: int, height: int, tokens: int) -> tuple[int, int]:
-    """The size at which a picture is sent, with the same proportions: at most EDGE long, with at most PIXELS pixels and
-    a cost of at most `tokens`."""
+    """The size at which a picture is sent, with the same proportions: no edge is longer than EDGE, it has at most
+    PIXELS pixels, and it costs at most `tokens`."""
     pixels = min(PIXELS, max(1, (tokens - PER_PICTURE) * PIXELS_PER_TOKEN))
     scale = min(1.0, EDGE / max(width, height), math.sqrt(pixels / (width * height)))
     return max(1, int(width * scale)), max(1, int(height * scale))
@@ -143,6 +145,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     png, jpeg = BytesIO(), BytesIO()
     plain.save(png, "PNG", optimize=True)
     plain.save(jpeg, "JPEG", quality=88, optimize=True)
-    # Screenshots are smaller as PNG, without loss; photographs are a tenth of the size as JPEG.
+    # PNG loses nothing and is small for screenshots; JPEG is chosen if the PNG is large and more than twice its size,
+    # as for photographs.
     kind, made = ("png", png) if png.tell() <= 2 * jpeg.tell() or png.tell() < 200_000 else ("jpeg", jpeg)
     return {"media_type": f"image/{kind}", "width": plain.width, "height": plain.height}, made.getvalue()

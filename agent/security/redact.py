@@ -48,7 +48,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
-        # secret → time from which the next `learn` of a new secret may drop the secret; None: it is masked for ever
+        # secret → the time from which `learn`, when it adds another secret, drops this one; None: never
         self._forgotten: dict[str, datetime | None] = {}
         self.secrets: tuple[str, ...] = ()
         self.needles: tuple[str, ...] = ()
@@ -56,8 +56,9 @@ class Redactor:
         self.learn(*secrets)
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
-        """Mask the values in `secrets` too from now on.  `until` is the time at which the values expire; the
-        first new secret that is learnt more than a day later ends their masking.
+        """Mask the values in `secrets` too from now on. `until` is the time at which the values expire (None: never).
+        They are masked for one more day at least, and then until `learn` adds another secret. A value shorter than
+        SHORTEST is not masked.
         """
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
@@ -97,7 +98,7 @@ _making = threading.Lock()
 
 
 def masker_of(settings: Settings) -> Redactor:
-    """The masker of this process for the configuration `settings`, shared by all copies of it.
+    """The masker of this process for the configuration `settings`; all copies of `settings` share one masker.
 
     The masker masks the secrets in the configuration and the secrets that were learnt at run time. Only the function
     `masker_of` constructs a masker.
@@ -111,7 +112,7 @@ def masker_of(settings: Settings) -> Redactor:
 
 
 def needles(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Every string that reveals a secret, longest first, so that a short one does not split a longer one."""
+    """Every string that is masked for `secrets`, longest first, so that a short one does not split a longer one."""
     found: set[str] = set()
     for secret in secrets:
         value = secret.strip()
@@ -127,7 +128,8 @@ def needles(secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 def forms(value: str) -> set[str]:
-    """`value` itself, and its forms as JSON, in URLs, in hexadecimal, and in base64 at any offset."""
+    """`value` itself, and its forms as JSON, in URLs, in hexadecimal, and in base64 at any offset; no form shorter than
+    SHORTEST."""
     data = value.encode("utf-8", "surrogatepass")
     escaped = json.dumps(value)[1:-1]
     percent = {quote(data, safe=""), quote(data), quote_plus(data), quote_plus(data, safe="/:@")}

@@ -97,7 +97,7 @@ class Cleaned:
 
     @property
     def high(self) -> bool:
-        """Whether the text matched a rule of which matches have no legitimate use (`Risk.HIGH`)."""
+        """Whether the text matched a rule for content that has no legitimate use (`Risk.HIGH`)."""
         return any(RULES[rule].risk is Risk.HIGH for rule in self.findings)
 
     def summary(self) -> str:
@@ -118,7 +118,7 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
     found: Counter[str] = Counter()
     truncated = False
     if limit is not None and len(text) > 4 * limit + (1 << 16):
-        # Four times the limit is enough input, even if most of it is removed.
+        # Four times the limit plus 64 KiB is enough input, even if cleaning removes most of it.
         found["PI-16"] += len(text) - (4 * limit + (1 << 16))
         text = text[: 4 * limit + (1 << 16)]
         truncated = True
@@ -157,7 +157,7 @@ def _visible(text: str, found: Counter[str], *, markup: bool) -> tuple[str, bool
 
 
 def _normal(text: str) -> str:
-    """`text` with one kind of line break, and emoji without selectors and joiners."""
+    """`text` without a byte order mark, with one kind of line break, and with emoji without selectors and joiners."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")

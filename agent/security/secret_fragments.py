@@ -46,8 +46,8 @@ letters."""
 
 @dataclass(frozen=True, slots=True)
 class _Needle:
-    """Letters and digits of one form of a secret; a run of at least `least` of them reveals the secret; `parts` are
-    searched."""
+    """Letters and digits of one form of a secret. A run of at least `least` of them reveals the secret; `parts` has the
+    (offset, part) pairs that are searched for."""
 
     letters: bytes
     least: int
@@ -126,7 +126,7 @@ def _needle(letters: bytes) -> _Needle:
 
 
 def _runs(letters: bytes, needle: _Needle) -> Iterator[tuple[int, int]]:
-    """(start, end) of the runs of `letters` that are substrings of the needle."""
+    """(start, end) of each run of `letters` that is a substring of the needle and long enough to reveal the secret."""
     whole = needle.letters
     for at, part in needle.parts:
         place = letters.find(part)

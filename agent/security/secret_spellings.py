@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIDE = ("utf-16-le", "utf-16-be")
-"""UTF-16 encodings in which another program may pass on a text before it is encoded once more."""
+"""UTF-16 in both byte orders: a program may convert a text to UTF-16 before the text is written in base64 or
+hexadecimal."""
 
 
 def spellings(value: str) -> set[str]:
@@ -26,7 +27,8 @@ def spellings(value: str) -> set[str]:
 
 
 def _encoded(value: str) -> Iterator[str]:
-    """`value` in reverse, in rot13, base32 and base85, and as base64 of an encoded value."""
+    """`value` in reverse, rot13, base32 and base85; its reverse and its UTF-16 form in hexadecimal and base64; its
+    base64 in reverse and in base64 again."""
     data = value.encode("utf-8", "surrogatepass")
     yield value[::-1]
     yield data[::-1].hex()

@@ -82,8 +82,8 @@ are compared without NUL bytes: one search covers five encodings, and a file of 
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4
-"""Encodings in which only the value of a secret itself is searched for, not its other forms, and their bytes per
-character."""
+"""WIDE are encodings in which only the value of a secret itself is searched for, not its other forms; WIDEST is their
+number of bytes per character."""
 
 
 class _Search:

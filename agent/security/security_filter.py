@@ -19,8 +19,8 @@ STAYS = frozenset(("PI-01", "PI-04", "PI-13", "PI-15"))
 
 @dataclass(frozen=True, slots=True)
 class SanitizedText:
-    """`safe` is the cleaned text between the markers of data; `markers_applied` is False for an empty text.
-    `removed_patterns`: the ids of the rules that removed content or made it harmless, sorted."""
+    """`safe` is the cleaned text in a fence, or "" if nothing but white space is left; `markers_applied` is False in
+    that case. `removed_patterns`: the ids of the rules that removed content or made it harmless, sorted."""
 
     safe: str
     markers_applied: bool
@@ -58,7 +58,7 @@ class SecurityFilter:
         return SanitizedText(safe, True, tuple(sorted(removed)))
 
     def detect_abuse(self, text: str) -> DetectionResult:
-        """The rules that match the text, which is not changed."""
+        """The rules that match `text`, and whether they block it."""
         found = clean(text)
         _, forged = defuse(found.text, self.marker)
         matched = {*found.findings, *((FORGED,) if forged else ())}

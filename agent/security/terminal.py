@@ -25,15 +25,15 @@ def strip_terminal_controls(text: str) -> str:
 
 
 def mark_terminal_controls(text: str) -> str:
-    """`text` with U+FFFD in place of each character that `plain` removes as unsafe, so that the text before and after
-    it stays apart.  Newlines, tabs and emoji are preserved."""
+    """`text` with U+FFFD in place of each character that `strip_terminal_controls` removes by a rule, so that the text
+    before and after the character stays apart. Newlines, tabs and emoji are preserved."""
     bad = _unsafe(text)
     return invisible_characters.replaced(text, bad, lambda _bad: "\ufffd")[0] if bad else text
 
 
 def plain_json(text: str) -> str:
-    r"""JSON equal to `text` that is safe to print: each character that `plain` removes as unsafe is escaped as `\u009b`
-    or as a surrogate pair.
+    r"""JSON equal to the JSON `text`, but safe to print: each character that `strip_terminal_controls` removes by a
+    rule is escaped, as `\u009b` or as a surrogate pair.
 
     In valid JSON, such characters can be only inside strings.
     """

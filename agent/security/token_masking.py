@@ -20,7 +20,8 @@ _BODY = re.compile(
     r"[^-<&`\"']{0,40}?[A-Za-z0-9+/=]{20,}+(?>(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*)"
     r"(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/]{1,80}={1,2})?"
 )
-"""The lines behind the header of a private key: each has an optional prefix of a quotation or list, then base64."""
+"""Matches the lines after the header of a private key: each has an optional prefix of a quotation or list, then
+base64."""
 _END = "-----END "
 _FARTHEST = 1 << 15
 """A private key has at most this many characters; a footer further away belongs to another key."""
