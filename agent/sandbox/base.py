@@ -84,7 +84,7 @@ class Streams:
     """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes these descriptors
     itself.
 
-    `started` is called with the pid of the process that contains the command, which is above all its processes.
+    `started` is called with the pid of the topmost process of the command; all its other processes are below that one.
     """
 
     stdin: int

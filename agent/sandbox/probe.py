@@ -178,7 +178,8 @@ def packaged_tool() -> BubblewrapBinary | None:
 
 
 def version_of(path: Path) -> str:
-    """The version of bubblewrap in the output of `bwrap --version`, "unknown" if the program does not run."""
+    """The version of bubblewrap in the output of `bwrap --version`, "unknown" if the program does not run or prints no
+    version."""
     try:
         finished = proc.run([str(path), "--version"], env={}, timeout=SECONDS, cwd="/")
     except OSError:

@@ -79,7 +79,8 @@ def readers(mapped: list[tuple[int, int]] | None = None) -> int:
 
 
 def share(path: Path, group: int | None) -> None:
-    """Give access to the folder `path` only to the members of `group`; None means only to the user of this process."""
+    """Let only the owner of the folder `path` and the members of `group` enter it, and only the owner list it; with
+    None nobody but the owner may do either."""
     mode = 0o700 if group is None else 0o710
     status = path.stat()
     if group is not None and status.st_gid != group:

@@ -89,7 +89,8 @@ CALLS = (
     RefusedSyscall("userfaultfd", "userfaultfd", (323, 282), errno.EPERM),
     RefusedSyscall("bpf", "bpf", (321, 280), errno.EPERM),
     RefusedSyscall("perf", "perf_event_open", (298, 241), errno.EPERM),
-    # No accounting shows secret memory: after unmapping it belongs to no process and to no file system.
+    # Memory of memfd_secret that is no longer mapped is counted for no process and no file system, so no limit covers
+    # it.
     RefusedSyscall("secret memory", "memfd_secret", (447, 447), errno.ENOSYS),
     # ptrace and similar calls reach the memory, registers and descriptors of other processes.
     RefusedSyscall("ptrace", "ptrace", (101, 117), errno.EPERM),
