@@ -74,17 +74,18 @@ class ItemLoop:
 
     @classmethod
     def announcing(cls, events: Events, loop: str, **more: Any) -> ItemLoop:
-        """Items that report a skipped item as the event `item_skipped`."""
+        """An ItemLoop that reports a skipped item as the event `item_skipped`."""
         return cls(lambda item, why: events.emit("item_skipped", loop=loop, item=item, why=why), **more)
 
     @classmethod
     def logging(cls, loop: str, **more: Any) -> ItemLoop:
-        """Items that report a skipped item as the log line `item_left_out`, for code that has no events."""
+        """An ItemLoop that reports a skipped item as the log line `item_left_out`, for code that has no events."""
         return cls(lambda item, why: log.get("items").warning("item_left_out", loop=loop, item=item, why=why), **more)
 
     @contextmanager
     def handling(self, name: str) -> Iterator[None]:
-        """Handle one item in the body of the `with` statement."""
+        """A context manager for the work on one item. An error of its block is stored or reported and not raised,
+        except ForgeLimited and an error that ends the loop."""
         try:
             yield
         except ForgeLimited:  # further requests would only make the rate limit last longer
@@ -110,7 +111,7 @@ class ItemLoop:
             self.known.pop(name, None)
 
     def finish(self, *, unless_some: bool = False) -> None:
-        """End the loop over items: raise the first error that may concern all items.
+        """End the loop over items: raise the first error that may concern all items, if there is one.
 
         `unless_some`: if an item succeeded, no error is raised, and each error is reported as an error of its item.
         """

@@ -197,8 +197,8 @@ def mistake(room: str, item: str, error: BaseException) -> None:
     """Log an error of `item` with its traceback, as the line `bug`, if the error or one of its causes is a mistake of a
     program (`errors.MISTAKES`).
 
-    It is called where every error counts as a failure of `item`, for example of a tool or of a plug-in, so that a
-    mistake of this program does not look like a fault of something else."""
+    `mistake` is called where every error counts as a failure of `item`, for example of a tool or of a plug-in, so that
+    a mistake of this program does not look like a fault of something else."""
     if is_unforeseen(error):
         get(room).error("bug", item=item, error=f"{type(error).__name__}: {error}", exc_info=error)
 

@@ -150,7 +150,8 @@ class Metrics:
             self._server = None
 
     def _label(self, kind: str, value: Any) -> str:
-        """`value` as a label of a metric, or `other` if it is new and the label has `MOST_LABELS` values already."""
+        """The first 100 characters of `value` as a label of a metric, `unknown` for an empty value, or `other` if the
+        value is new and the label has `MOST_LABELS` values already."""
         text = str(value or "unknown")[:100]
         seen = self._seen.setdefault(kind, set())
         if text not in seen and len(seen) >= MOST_LABELS:

@@ -123,7 +123,7 @@ class TaskTrace:
         )
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Process one event; events for which there is no span are ignored."""
+        """Begin, change or end the spans that one event concerns; an event that concerns no span is ignored."""
         found = getattr(self, f"_on_{name}", None)
         with self._lock:
             if name in ENDS_TURN:
