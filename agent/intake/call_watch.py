@@ -6,8 +6,8 @@ a person with permission wrote it. Issues with an open task, and issues of which
 watched here: the task or the comment poller reads their comments.
 
 The watch for calls stores nothing: after a start, it looks at what was written in the last LOOK_BACK. A comment that
-calls the program starts only one task: the ledger accepts the comment's id only once, and for daemons with separate
-ledgers the progress comment does.
+calls the program starts only one task: the ledger accepts the comment's id only once, and among daemons with separate
+ledgers the progress comment decides which of them starts the task.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class CallWatch:
         self.intake = intake
         self.seen = seen
         self.skipped = skipped
-        self.told: set[TaskKey] = set()  # issues that were reported as altered
+        # issues of which it was reported that somebody without permission had edited the text
+        self.told: set[TaskKey] = set()
         self.items = ItemLoop(skipped)
         self.cursor: str | None = None
         # Changed issues with their texts, in which calls are still to be looked for.
@@ -125,7 +126,7 @@ class CallWatch:
 
     def _call_in(self, key: TaskKey, text: Comment) -> Comment | None:
         """The newest call of the program on an issue: a comment of a person with permission that is no command, or the
-        text of the issue itself; None if there is none."""
+        text of the issue itself; None if there is none, or if the issue is a pull request of the program."""
         names = self.intake.forge.own_names()
         try:
             comments = self.intake.forge.comments_since(key, None)[0]
@@ -141,8 +142,8 @@ class CallWatch:
         return None if self._is_result(key) else text
 
     def _is_result(self, key: TaskKey) -> bool:
-        """Whether a pull request is of a branch of the program, so that its comments belong to the task that has opened
-        it."""
+        """Whether the issue `key` is a pull request from a branch of the program, so that its comments belong to the
+        task that has opened it."""
         pull = None if key.task_type == "issue" else self.intake.forge.read_issue(key).pull
         return pull is not None and not pull.fork and is_own(pull.head, self.intake.settings.branch.prefix)
 

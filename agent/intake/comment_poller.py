@@ -66,8 +66,8 @@ shows that an issue was deleted."""
 
 @dataclass(frozen=True, slots=True)
 class ReadChange:
-    """What `read` has found on the issue of one task: the comments since the last run, those that concern the task if
-    it has ended.  `is_stopped`: a person ended the waiting task on the forge."""
+    """What `read` has found on the issue of one task: the comments since the last run; for an ended task only those
+    that concern the task.  `is_stopped`: a person ended the waiting task on the forge."""
 
     row: Row
     comments: tuple[Comment, ...] = ()
@@ -108,7 +108,7 @@ class CommentPoller:
         """Read the comments on the changed issues, and show at each request of a person that it was read; `handle`
         executes the requests. An error of the forge is raised by `handle`."""
         self.failed = None
-        # what is left of a poll that another error has ended
+        # the issues that an earlier poll has read and, because of an error, not handled are read again
         self.items.begin_anew()
         self.stirred |= self.found.keys()
         self.found.clear()
@@ -181,7 +181,7 @@ class CommentPoller:
 
         The comments on a task that its worker has left are read because nobody may have read a comment that was posted
         while the worker had the task, although the cursor of the list of changes is already past that comment. Once
-        every `PAUSED_SECONDS`, `_released_tasks` also returns the keys of all waiting tasks with a run.
+        every `PAUSED_SECONDS`, `_released_tasks` also returns the keys of all waiting tasks on which a worker has worked.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
@@ -251,7 +251,8 @@ class CommentPoller:
         return True, None
 
     def _is_stopped(self, row: Row) -> bool:
-        """Whether a person ended the task on the forge (closed the issue, for example)."""
+        """Whether a person ended the task on the forge (closed the issue, for example); a merge that closed the issue
+        is no such end."""
         wish = self.forge.requested(row.key)
         if wish != "stop":
             return False
@@ -337,7 +338,8 @@ class CommentPoller:
     # --- a task that has ended --------------------------------------------------------------------------------
 
     def _after_the_end(self, row: Row, comments: tuple[Comment, ...]) -> tuple[bool, str | None]:
-        """Process comments on a task that has ended.
+        """Start a task for the first comment on the ended task that asks for more work, or reply that a command has no
+        effect; the result is that of `_answer`.
 
         The comment cursor in the row stays at the end of the task's run, so that a new task finds all comments since
         the end of the run.
@@ -363,7 +365,7 @@ class CommentPoller:
             row,
             started_by=asking.id,
             user=asking.author,
-            seen=partial(self.seen.show, row.key, asking),  # if `read` has not shown it
+            seen=partial(self.seen.show, row.key, asking),  # shows that the comment was read, unless `read` has done so
         )
         if refused == "limit":
             self._answer_comment(row, asking, "limit")

@@ -90,12 +90,12 @@ def enqueue_task(
 ) -> tuple[str | None, Refusal]:
     """Put a task into the ledger: (the uuid of the new task, or None; the reason why no task was queued).
 
-    `started_by`: the id of the comment that asks for this task, if the last task of the issue has ended. `take` shows
-    on the forge that a daemon has taken the task (`Forge.mark_taken` by default). `uuid`: the uuid for the new row, if
-    the issue has a claim of a task that has lost its row. `quiet`: the time without a change of the issue after which
-    claims of other daemons expire (`quiet_of` by default). `seen` shows on the forge that the program has read the
-    request for work; `seen` is called when the row is new. `has_comments` is False if the issue had no comments when it
-    was listed.
+    `started_by`: the id of the comment or other event that asks for this task, None if the label asks for it. `take`
+    shows on the forge that a daemon has taken the task (`Forge.mark_taken` by default). `uuid`: the uuid for the new
+    row, if the issue has a claim of a task that has lost its row. `quiet`: the time without a change of the issue after
+    which claims of other daemons expire (`quiet_of` by default). `seen` shows on the forge that the program has read
+    the request for work; `seen` is called when the row is new. `has_comments` is False if the issue had no comments
+    when it was listed.
     """
     settings, ledger, forge, events = intake.settings, intake.ledger, intake.forge, intake.events
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
@@ -189,7 +189,7 @@ def claim_issue(
     has_comments: bool = True,
 ) -> bool:
     """Claim the issue for the task (`claims.claim`) and then call `take`; returns False when another task has the
-    issue.  Raises ForgeError."""
+    issue, or when `take` returns False.  Raises ForgeError."""
 
     def words() -> Public:
         door = PublishFilter.for_task(intake.settings, intake.events, intake.forge.instance, uuid)

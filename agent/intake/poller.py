@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 20
-"""The maximum number of new tasks that one poll of a forge puts into the ledger before it reads the comments on waiting
-tasks.
+"""The maximum number of new tasks that one poll of a forge puts into the ledger before it handles the comments on
+waiting tasks.
 
 The program makes pauses between label changes (`forge/rate_limiter.py`), so it takes hours to queue thousands of tasks.
 """
@@ -148,7 +148,8 @@ class Poller:
         return new
 
     def last_progress(self) -> float:
-        """The time (of the monotonic clock) at which a forge last answered or a found task was last processed."""
+        """The time (of the monotonic clock) at which a forge last answered, or at which the poller last began to put a
+        found task into the ledger."""
         answers = (ForgeReports(place.forge).answered_at() for place in self.places)
         return max(self.moved_at, *(when for when in answers if when is not None), 0.0)
 

@@ -127,7 +127,8 @@ def _taken_back(wiring: Wiring) -> Iterator[Path]:
 
 
 def _said_by(folder: Path) -> tuple[dict[str, Any], TaskKey] | None:
-    """(content of metadata.json, the task key in it); None when the key cannot be read."""
+    """(content of metadata.json, the task key in it); None when the file cannot be read, has no valid key, or names
+    another task than the folder."""
     try:
         metadata = orjson.loads((folder / "metadata.json").read_bytes())
         return (metadata, TaskKey.from_mapping(metadata["task_key"])) if metadata["uuid"] == folder.name else None

@@ -5,7 +5,7 @@ the newest 2p + 1 calls repeat with period p (p up to 8): A A A, A B A B A and s
 no other call in between. Polling with changing results and many edits of one file are no loops, and neither are tests
 that fail in the same way between different edits. Each of the first three loops of a task leads to a hint for the
 model; a further loop that contains a call of one of them, or a fourth loop, leads to "stop", which ends the run. Only
-digests of the calls are stored, so memory is bounded; `restore` reads them again from tools.jsonl.
+digests of the newest calls and of the calls in loops are in memory; `restore` computes them again from tools.jsonl.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class ResultBudget:
         self._calls = 0
 
     def limit_tokens(self, window: ResultWindow) -> None:
-        """Adapt the limits of results to the window from now on, which is read when an answer arrives."""
+        """From now on adapt the limits of results to `window`, whose size is read when an answer arrives."""
         self._window, self._calls = window, 0
 
     def start_answer(self, calls: int) -> None:

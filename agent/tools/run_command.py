@@ -58,7 +58,7 @@ SHOWN = 10
 
 
 def reachable_hosts(network: Sequence[str]) -> str:
-    """A sentence about the network access of commands, for the tool's description."""
+    """A phrase about the network access of commands, for the tool's description."""
     if not network:
         return "without network or input"
     more = f" and {len(network) - SHOWN} more" if len(network) > SHOWN else ""

@@ -1,8 +1,8 @@
 """The toolbox: runs every tool call, and returns a result that is safe to show to the model.
 
 The steps of a tool call are: check the arguments, run the tool, clean the result, mask declared secrets, cap the
-result, store the whole text in `outputs/`, update the state. The toolbox records no result: the loop writes each result
-to tools.jsonl and to the messages.
+result, store the whole text in `outputs/` if the cap cut it, update the state. The toolbox records no result: the loop
+writes each result to tools.jsonl and to the messages.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Toolbox:
     commands are refused. `clean` removes escape sequences and invisible characters from a text and must leave all
     visible text unchanged. `redact` masks secrets, `lookup(seq)` returns the recorded result of a tool call,
     `message(seq)` the text of a message. When this process runs as root, new files belong to `owner_uid`. `cap_chars`
-    is the maximum size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means
-    `room_of` the window (CAP without `settings`). Every time-out is in seconds. `extra_tools` are listed after the
-    built-in tools. `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
+    is the maximum size of one result, in UTF-8 bytes, since a character of another script takes more bytes and more
+    tokens than an ASCII character; None means `room_of` the window (CAP without `settings`). Every time-out is in
+    seconds. `extra_tools` are listed after the built-in tools. `why_left_out(path)` is the reason why commits exclude a
+    path, "" if they include it.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ class WorkState:
         self.written: dict[str, None] = {}
 
     def record(self, tool: str, arguments: Mapping[str, Any], status: str) -> None:
-        """Add one finished call to the state; a call that failed changes nothing. A call of any tool outside of WORDS
-        sets `has_run`."""
+        """Add one finished call to the state; a call that failed changes nothing. A successful call of a tool that is
+        not in WORDS sets `has_run`."""
         if status != "success":
             return
         self.has_run = self.has_run or tool not in WORDS

@@ -105,7 +105,8 @@ class Tree:
         return self._as_stored("/".join(parts))
 
     def _as_stored(self, relative: str) -> str:
-        r"""`relative` with the stored names of parts in the form of `printable` (`caf\xe9.txt`).
+        r"""`relative` in which each part that has the form of `printable` (`caf\xe9.txt`) is replaced by the stored
+        name.
 
         A part of the path that exists in the given form, or that matches no stored name, is unchanged.
         """

@@ -26,7 +26,8 @@ _ENDS = ("\r\n", "\n", "\r")
 def with_ends_of(old: str, new: str) -> str:
     """The text `new` with the line ends of the text `old`.
 
-    Unchanged lines at the beginning and end have their old line ends, all other lines the most common one.
+    Unchanged lines at the beginning and end have their old line ends, all other lines the most common line end of
+    `old`.
     """
     before = _lines(old)
     if not before:
@@ -43,7 +44,7 @@ def with_ends_of(old: str, new: str) -> str:
     result = []
     for number, (line, end) in enumerate(after):
         if end and number < front:
-            end = before[number][1] or usual  # noqa: PLW2901 - the line end that is used from this line on
+            end = before[number][1] or usual  # noqa: PLW2901 - the line end of this line is replaced
         elif end and number >= len(after) - back:
             end = before[number - len(after)][1] or usual  # noqa: PLW2901
         elif end:
