@@ -148,7 +148,8 @@ class StartHolds:
         self.ended = ended
         self.path = settings.base_dir / NAME
         self.known = {one.place: one for one in read(settings.base_dir)}
-        # The person who restarted the daemon may have removed the cause of the failures.
+        # Each hold goes on with a probe at once, since the person who restarted the daemon may have removed the cause
+        # of the failures.
         for one in self.known.values():
             one.until, one.probe = (clock.stamp() if one.until else ""), ""
 
@@ -179,7 +180,7 @@ class StartHolds:
             self._write()
 
     def check_probe(self) -> None:
-        """Remove the holds of which the probe has made progress."""
+        """Remove the holds of which the probe has made progress, except a hold for refused commands (NO_SANDBOX)."""
         for hold in list(self.known.values()):
             if hold.code == NO_SANDBOX:
                 continue  # an answer of the model does not prove that the sandbox works
@@ -296,7 +297,7 @@ def _lasts(hold: StartHold, now: str) -> bool:
 
 
 def _has_got_on(row: Row) -> bool:
-    """Whether the newest attempt of the task got an answer from the model."""
+    """Whether the newest attempt of the task got an answer from the model or ran a tool."""
     return row.llm_call_count + row.tool_call_count > row.progress_at_claim
 
 

@@ -177,11 +177,11 @@ class Supervisor:
         return [one for one in (told, self.ground.why, self.room.why, self.installed.changed) if one]
 
     def busy(self) -> bool:
-        """Whether a worker of this daemon is alive, or a worker of an earlier daemon that drains together with it."""
+        """Whether a worker of this daemon is alive, or one of an earlier daemon that this daemon drains too."""
         return bool(self.inherited.pids() or self.children)
 
     def reap(self) -> None:
-        """Collect the reports of workers, and handle workers that have ended."""
+        """Read the reports of workers, and call `_ended` for each worker that has ended."""
         items = self.wiring.items("reap")
         for uuid, child in list(self.children.items()):
             with items.handling(uuid):
@@ -189,7 +189,7 @@ class Supervisor:
         items.finish()
 
     def _reap(self, uuid: str, child: WorkerProcess) -> None:
-        """Read the report of one worker, and handle its end."""
+        """Read the report of one worker, and call `_ended` if the worker has ended."""
         if not child.heard and child.report.poll():
             child.heard = True
             with suppress(EOFError):
@@ -222,7 +222,7 @@ class Supervisor:
         process_tree.end_strays(self.before | {pid for pid in pids if pid is not None})
 
     def _ended(self, uuid: str, child: WorkerProcess, code: int) -> None:
-        """Handle the end of a worker.
+        """Record how a worker ended, and requeue, delay or hold back tasks because of it.
 
         Facts about the worker's end that cannot be determined again are recorded first, since the ledger may fail.
         """
@@ -257,7 +257,7 @@ class Supervisor:
             self.postpone(uuid, "its workers were killed several times without progress")
 
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
-        """Handle the end of a worker that did not own its task.
+        """Delay the task of a worker that ended before it owned the task.
 
         The next worker would probably end in the same way, so the task waits, longer each time, and an event reports
         the reason, except during a drain. Nothing happens if the worker ended without an error and the task is not due
@@ -285,8 +285,8 @@ class Supervisor:
     def start_due(self, *, swept: bool = False) -> None:
         """Start the next queued tasks of the ledger while fewer workers run than are allowed.
 
-        While a broker is connected, only tasks with unpublished work are started, and besides as many tasks as the
-        broker has messages. After a sweep (`swept`) all waiting tasks are started, since a message may be lost, or
+        While a broker is connected, only tasks with unpublished work are started, and in addition one task for each
+        message of the broker. After a sweep (`swept`) all waiting tasks are started, since a message may be lost, or
         belong to a task that could not start when the message came.
         """
         if not self.starts:
@@ -351,7 +351,7 @@ class Supervisor:
         return started
 
     def reserve(self, count: int, outcome: str | None = None) -> list[str]:
-        """Reserve the next queued tasks, except tasks that have a worker here or wait for their next attempt."""
+        """Reserve the next queued tasks, except tasks that have a worker here or that this daemon delays."""
         return self.ledger.reserve(
             count,
             self.owner,
@@ -464,7 +464,7 @@ class Supervisor:
 
     def kill(self) -> None:
         """End every worker and its process tree now, and release their rows; this does not count as a death of the
-        tasks, since a person requested it."""
+        workers, since a person requested it."""
         self.start_nothing()
         self.drain_inherited()
         pids = {uuid: child.process.pid for uuid, child in self.children.items()}

@@ -75,7 +75,7 @@ space; `forge_limit`, `forge`, `model`: a forge or a model's server that did not
 `ci`: CI of the pull request of an ended task; `paused`: a person's `resume`; `requested`: the next step of its worker,
 which executes a request; `publishing`: the publication of finished work; `hold`: the end of a hold after failures of
 several tasks; `delay`: the next try after another error, or the end of a delay of the daemon; `daemon`: a daemon that
-starts tasks; `next`: nothing more."""
+starts tasks; `next`: nothing more; `other`: the end of a pause with another outcome."""
 
 REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
 

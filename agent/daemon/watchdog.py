@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 SECONDS, MOST_SECONDS = 2.0, 10.0
 """Minimum seconds between two checks of the workers, and the maximum if a check takes long."""
 LOOKS = 50
-"""The pause between two checks of the workers as a multiple of the CPU time of a check, within the limits above, so
-that the checks of hundreds of workers cost about 2 % of a core."""
+"""The pause between two checks of the workers as a multiple of the CPU time of a check, between SECONDS and
+MOST_SECONDS, so that the checks of hundreds of workers cost about 2 % of a core."""
 HUNG_SECONDS = 60.0
 """Seconds with an expired lease after which the worker counts as hung: three times as long as a worker that was asleep
 needs to renew its lease."""

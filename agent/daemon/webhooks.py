@@ -108,8 +108,8 @@ class RefusedError(Exception):
 class Webhooks:
     """The WSGI application.
 
-    `poke` is called for each accepted request, and returns the names of the sources that are polled. `emit` announces
-    events.
+    `poke` is called for each accepted request without the sign of this program, and returns the names of the sources
+    that are polled. `emit` announces events.
     """
 
     def __init__(self, secret: str, poke: Callable[[Hook], Iterable[str]], emit: Callable[..., object]) -> None:
@@ -155,8 +155,8 @@ class Webhooks:
         return _hook(kind, body, environ)
 
     def _is_known(self, tag: bytes, environ: Environ, kind: str) -> bool:
-        """Whether a delivery with this signature or this id was received before; the daemon then remembers signature
-        and id."""
+        """Whether a delivery with this signature or this id was received before; afterwards the daemon remembers
+        signature and id."""
         found = next((str(environ[name]) for name in DELIVERIES[kind] if environ.get(name)), "")
         keys = [hashlib.sha256(tag).digest()]
         if found:

@@ -181,7 +181,8 @@ class CommentPoller:
 
         The comments on a task that its worker has left are read because nobody may have read a comment that was posted
         while the worker had the task, although the cursor of the list of changes is already past that comment. Once
-        every `PAUSED_SECONDS`, `_released_tasks` also returns the keys of all waiting tasks on which a worker has worked.
+        every `PAUSED_SECONDS`, `_released_tasks` also returns the keys of all waiting tasks on which a worker has
+        worked.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}

@@ -178,6 +178,6 @@ def printable(data: bytes) -> str:
 
 
 def size_of(text: str) -> int:
-    """The number of bytes of `text` in UTF-8, the unit of each limit of a result that is not in tokens: Japanese costs
-    about one token per character, English a quarter."""
+    """The number of bytes of `text` in UTF-8, the unit of each limit of a result that is not in tokens: bytes grow like
+    tokens, since a Japanese character is about one token and an English one about a quarter."""
     return len(text.encode("utf-8", "backslashreplace"))

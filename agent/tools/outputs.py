@@ -53,7 +53,8 @@ class Outputs:
         self.last = max((int(match.group(1)) for match in found if match), default=0)
 
     def spool(self) -> Path:
-        """The path of the file for the next command's raw output; the file is removed after it was taken over."""
+        """The path of the file for the next command's raw output; the toolbox removes the file after it has stored the
+        output."""
         durable_files.make_dir(self.folder)
         return self.folder / f"{self.last + 1:04d}.spool"
 

@@ -181,8 +181,8 @@ class ReadOutput:
 
 
 def _whole_lines(chunks: Iterable[str]) -> Iterator[str]:
-    """Yields whole lines of a stored output; a long line is divided into pieces with a length that is a multiple of
-    FOLD."""
+    """Yields whole lines of a stored output; a long line is divided into pieces; the length of each but the last is a
+    multiple of FOLD."""
     rest = ""
     for chunk in chunks:
         parts = (rest + chunk).split("\n")
