@@ -52,12 +52,12 @@ class Mode:
     """How an attempt differs between its three callers: a worker of the daemon, `solve` and `replay`.
 
     `named`: the process does nothing else than this task, so its title becomes `makimono: {uuid}`, and as a subreaper
-    it becomes the parent of orphaned commands. `grouped`: the process joins a control group of its own. `drains`:
-    SIGTERM drains the task (ends it at the next turn and releases its row); SIGINT is ignored, because the daemon gets
-    it too and then drains its workers. `publishing`: if False, nothing is published outside of this machine.
-    `asked_here`: a person at this machine started the run. `report` is the connection on which CLAIMED is sent after
-    the claim, so that the daemon can acknowledge a broker's message. `begin` writes the initial data of the task into
-    its folder.
+    it becomes the parent of orphaned commands. `grouped`: the process joins a control group (cgroup) of its own.
+    `drains`: SIGTERM drains the task (ends it at the next turn and releases its row); SIGINT is ignored, because the
+    daemon gets it too and then drains its workers. `publishing`: if False, nothing is published outside of this
+    machine. `asked_here`: a person at this machine started the run. `report` is the connection on which CLAIMED is sent
+    after the claim, so that the daemon can acknowledge a broker's message. `begin` writes the initial data of the task
+    into its folder.
     """
 
     named: bool = True
@@ -147,8 +147,8 @@ def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
 
 
 def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_in: Path | None = None) -> None:
-    """Release a row that is still `running` after `error`, because the handler had not opened the task yet, or because
-    it could not write the row.
+    """Release or finish a row that is still `running` in this attempt after `error`, because the handler had not opened
+    the task yet, or because it could not write the row.
 
     A final error (`error_disposition.reading_of`) ends the task as failed, and the daemon posts the failure on the
     issue. An interrupt at the terminal ends the task as stopped. After any other error the task is tried again after

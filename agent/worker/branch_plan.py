@@ -45,8 +45,8 @@ class BranchPlan:
 
 
 def own_branch(key: TaskKey, uuid: str, name: str, prefix: str) -> str:
-    """The name of a new branch of a task. If `name` is not empty, the branch has it instead of the issue number;
-    `prefix` is the value of `branch.prefix`."""
+    """The name of a new branch of a task. If `name` is not empty, it takes the place of the issue number in the
+    branch's name; `prefix` is the value of `branch.prefix`."""
     return f"{prefix}{name or key.task_id}-{uuid[:8]}"
 
 
@@ -64,9 +64,10 @@ def plan_branch(
     """The branches of a task at its start.
 
     `earlier`: the branch of an earlier task, if this task continues on it. `own`: the name of a new branch. `decided`:
-    the branch that this task already has, None for a new task; it takes precedence over `earlier` and `own`. `prefix`
-    is the value of `branch.prefix`. `start`: the commit of a fork from which the task has started, "" if it has not.
-    `request`: the word of the forge for a pull request ("merge request" on GitLab).
+    the branch that this task already has, None for a new task; it is used in place of `earlier` and `own`. A pull
+    request from a branch of this program always keeps that branch. `prefix` is the value of `branch.prefix`. `start`:
+    for a pull request from a fork, its commit from which the task has started, "" if it has not started. `request`: the
+    word of the forge for a pull request ("merge request" on GitLab).
     """
     own = decided or own
     branch = decided or earlier or own

@@ -41,7 +41,8 @@ issue gets a comment about that (docs/design/compression.md, FR-5).
 
 OF_ONE = 3
 """A comment that is not the oldest gets at most 2/OF_ONE of the budget that is left for comments, so that a long
-comment does not displace all earlier comments. The summary of an earlier task gets 1/OF_ONE of the whole budget."""
+comment does not displace all earlier comments. The summary of an earlier task gets 1/OF_ONE of the whole budget for
+comments, in addition to it."""
 
 QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
 """The maxima of a query for memories: its characters, its comments, and the characters of each comment."""

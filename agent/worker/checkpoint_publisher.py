@@ -25,7 +25,8 @@ class Checkpoint:
         self.steps_done = 0
 
     def __call__(self) -> None:
-        """Publish a step of the plan that is newly done, and update the progress comment and the replica.
+        """If more steps of the plan are done than at the last call, publish the work, with the last done step as the
+        title of the commit. Then update the progress comment and the replica.
 
         Raises Fenced if another attempt owns the task; then nothing is pushed or edited.
         """

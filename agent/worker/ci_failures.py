@@ -1,4 +1,5 @@
-"""The red checks for which a task was started: their names and the ends of their logs, as foreign text for the model.
+"""The red checks for which a task was started: their names and the ends of their logs, as text from outside for the
+model.
 
 The red checks are read from the forge when the task begins, and are a part of the briefing.  The row of the task names
 the commit on which the checks are red (`issue/ci_rounds.py`).
@@ -67,7 +68,7 @@ def _log(run: TaskRun, check: Check) -> str:
 
 
 def fenced(run: TaskRun, found: CiFailures, budget: BriefingBudget) -> list[str]:
-    """The red checks as fenced texts, together within the budget of comments."""
+    """The red checks as fenced texts, their logs together in about `budget.comments` tokens."""
     logs = [_clean(run, text) for text in found.logs]
     parts = divide(budget.comments, [budget.count(text) for text in logs])
     shown = [budget.shorten(text, max(LEAST, part)) for text, part in zip(logs, parts, strict=True)]

@@ -41,8 +41,8 @@ class ClaimedIssue:
 
 def read_and_claim(run: TaskRun) -> ClaimedIssue:
     """Read the issue with its comments, check that the task may work on it, set the processing label if the issue still
-    has that of an earlier state, and claim it by the progress comment. A run that does not publish neither checks nor
-    claims.
+    has the label of an earlier state, and claim the issue by the progress comment. A run that publishes nothing
+    (`replay`) skips the check and the claim.
 
     Raises TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue, ForgeError if the forge
     does not answer."""

@@ -1,7 +1,9 @@
-"""Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, and the verify command.
+"""Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, the verify command, and MCP
+servers.
 
 Each command runs until it ends, its time is up, the run of the task must end (a stop or a limit, for example), or the
-command uses too much memory (`memory_limits.py`).  `preparation.py` makes the CommandRunner.
+command uses too much memory (`memory_limits.py`). An MCP server has no time limit; its caller decides when it is
+stopped. `preparation.py` makes the CommandRunner.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class CommandRunner:
     def run_for_model(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model (`tools.base.Run`).
 
-        Raises SandboxUnavailable if the command is refused, or DiskError.
+        Raises SandboxUnavailable if the command is refused, or DiskError if its files cannot be synced.
         """
         mounts = Mounts(**self.workspace.mounts(self.home))
         try:
@@ -117,8 +119,8 @@ class CommandRunner:
             durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 
     def set_up(self) -> None:
-        """Run `workspace.setup`, if it is configured, or copy the stored result of an earlier run of it; `home` is then
-        the home folder of that result.
+        """Run `workspace.setup`, if it is configured, or copy the stored result of an earlier run of it; `self.home` is
+        then the home folder that the set-up wrote, None if there is none.
 
         Raises SetupFailed, CommandRefused if other users can write the file that contains the command, or Interrupted
         if a stop or a drain ended the command.

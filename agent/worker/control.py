@@ -2,8 +2,9 @@
 command).
 
 Each attempt has one `TaskControl`. The loop calls `TaskControl.poll` before each turn and between the tool calls of a
-turn; while the model answers, a watcher thread calls `TaskControl.poll` about once a second. A poll reads the row at
-most every ROW_SECONDS and the forge at most every FORGE_SECONDS, and only one thread reads at a time.
+turn; while the model answers, a watcher thread calls `TaskControl.poll` about once a second. Polls read the row at most
+every ROW_SECONDS, and the forge at most every FORGE_SECONDS (or every `scheduling.interval` if that is shorter); only
+one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class TaskControl:
         """Whether a step that waits, such as git, must end now (`deadline.is_stopping`): a person has asked for a stop
         or a pause, the task drains, a limit is reached, or another attempt owns the task. While the result is
         published, a drain has an effect only after `patience`, so that a push that has begun is finished and reported.
-        If such a reason has ended the model's work already, only a person's stop after a limit ends the publication."""
+        If one of these reasons has ended the model's work already, its publication continues, with one exception: after
+        a limit, a person's stop ends the publication too."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None

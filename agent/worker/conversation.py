@@ -251,7 +251,7 @@ class Conversation:
 
     def _continue(self) -> None:
         """Adapt the existing conversation to this process, and tell the model what it cannot know, for example that it
-        continues from an earlier point, or in a restored work tree."""
+        continues from a fork point, or in a restored work tree."""
         point, restored = self.prepared.tree.point, self.prepared.tree.restored
         self.shorten_briefing()  # the model's window may be smaller than in the earlier attempt
         self.repetition.restore(self.context.get_tool_store().recent())

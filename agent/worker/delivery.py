@@ -67,8 +67,8 @@ class Delivery:
         request as ready if there is no problem.  If neither a check nor reviewers decide about the work, the pull
         request is opened as ready at once.
 
-        A refusal that the model or a person can correct is in the report; after ForgeError and GitError the caller can
-        try the delivery again."""
+        A refusal that the model or a person can correct is in the report. ForgeError and GitError are raised, and the
+        caller can try the delivery again."""
         title = outcome.title or self.issue.title
         try:
             report = self.commits.commit(title)
@@ -117,8 +117,8 @@ class Delivery:
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
-        """Check the commits for secrets, push the commits, and show them in the pull request, as far as each step is
-        allowed."""
+        """Check the commits for findings. If there are none, the run publishes and the branch plan pushes: push the
+        commits, and show them in the pull request. Findings and a rejected push are in the returned report."""
         try:
             self.publisher.check()
         except PolicyViolation as violation:

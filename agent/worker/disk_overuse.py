@@ -82,9 +82,9 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The files that commands left in a work tree.
+    """The files in the work tree `tree` that git does not know.
 
-    `names`: files unknown to git. `taken`: the files of `names` that a commit would include. `written`: the files of
+    `names`: all of these files. `taken`: the files of `names` that a commit would include. `written`: the files of
     `names` that tools wrote, which are not removed."""
 
     tree: Path
@@ -96,9 +96,9 @@ class Leftovers:
 class DiskOveruse:
     """Checks for the task with the folder `folder` whether the task must end because the disk is full.
 
-    A call returns an outcome if the task must end by the rules in the module's docstring; otherwise, and within SECONDS
-    after the last check, it returns None. `left` is a function that returns the files that commands left, None while
-    the task has no work tree.
+    A call returns an outcome if the task must end by the rules in the module's docstring, else None. A call within
+    SECONDS after the last check, or within PATIENCE after a check that did not choose this task, checks nothing and
+    returns None. `left` is a function that returns the files that commands left, None while the task has no work tree.
     """
 
     def __init__(self, settings: Settings, folder: Path, left: Callable[[], Leftovers | None]) -> None:
@@ -138,8 +138,8 @@ class DiskOveruse:
             self.lock.release()
 
     def check_now(self) -> Outcome | None:
-        """Check the disk now, because a write has failed; returns as `__call__` does. A decision to end the task stays
-        as it is.
+        """Check the disk now, because a write has failed; returns as `__call__` does. Once this task has been chosen to
+        end, every check returns the same outcome.
 
         `check_now` waits up to PATIENCE while another task measures the folders or removes its files. `check_now` is
         called before a task pauses because of a full disk: a paused task would keep all its files, and no other task
@@ -196,9 +196,9 @@ class DiskOveruse:
         enough free space.
 
         `free_space` removes the largest or newest files first, and returns sentences about the removed files. After the
-        removal `free_space` releases the lock, and the other tasks check the disk again. If this task was not chosen to
-        end because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if the disk
-        is still full, all files that commands left are removed."""
+        removal `free_space` releases the lock, and the other tasks check the disk again. If no check has chosen this
+        task to end because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if
+        the disk is still full, all files that commands left are removed."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:
@@ -317,7 +317,8 @@ def _sizes(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _removable(left: Leftovers, by: str) -> Iterator[tuple[int, int, str]]:
-    """Yields (sort key, bytes on disk, name) for the files in a work tree that may be removed."""
+    """Yields (sort key, bytes on disk, name) for the files in a work tree that may be removed. The sort key is the time
+    of change if `by` is "files", else the bytes on disk."""
     for name, status in _regular(left.tree, left.names):
         size = status.st_blocks * 512
         if name not in left.written and (by == "files" or size):
