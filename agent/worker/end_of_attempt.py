@@ -76,10 +76,9 @@ def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[]
         announce(run.events, run.uuid, status, run.context.attempt, "")
         return
     run.emit("task_paused", why=message or reason)
-    if tell is None:
-        return
     try:
-        tell()
+        if tell is not None:
+            tell()
         if until is not None:
             run.wiring.ledger.mark_notified(run.uuid, until)
     except Fenced:
