@@ -110,7 +110,8 @@ def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> t
         entry = _entry(record, requests.get(as_int(record.get("request")) or 0), most)
         groups = {str(call["id"]): call for call in entry["calls"]}
         entries.append(entry)
-    _place_compactions(folder, entries, damage)
+    if entries:
+        _place_compactions(folder, entries, records[-1]["seq"], damage)
     return entries, damage
 
 
@@ -169,17 +170,16 @@ def _result(record: Json, call: Json | None, most: int) -> Json:
     }
 
 
-def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> None:
-    """Add each compaction to the entry of the newest message before it."""
-    if not entries:
-        return
+def _place_compactions(folder: Path, entries: list[Json], last: int, damage: list[str]) -> None:
+    """Add each compaction that was made after one of these messages and before the message after `last`, the number of
+    the last one, to the newest entry before the compaction."""
     path = folder / COMPACTIONS
-    first, last = entries[0]["seq"], entries[-1]["seq"]
+    first = entries[0]["seq"]
     window = read_from(path, offset_of(path, first, key="at_seq", id_key="id"), COUNT, id_key="id")
     damage.extend(window.damage)
     for record in window.records:
         at = as_int(record.get("at_seq")) or 0
-        if at > last + MOST_RESULTS:
+        if at > last:
             break
         entry = next((one for one in reversed(entries) if one["seq"] <= at), None)
         if entry is not None:
