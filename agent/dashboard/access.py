@@ -2,8 +2,9 @@
 
 - A request with a `Host` header that is no name of the page is refused, so that no other site can reach the page under
   a name of its own that leads to this machine (DNS rebinding).
-- With `dashboard.token` each request needs the token, as `Authorization: Bearer` or as the cookie of a login.  Tokens
-  are compared in constant time.  After MOST_FAILURES wrong tokens within FAILURE_SECONDS an address is refused.
+- With `dashboard.token` each request but those for the login page and `/static/` needs the token, as `Authorization:
+  Bearer`, or the cookie of a login.  Tokens are compared in constant time.  After MOST_FAILURES wrong tokens within
+  FAILURE_SECONDS no further token of the same IP address is checked until that time is over.
 - A request that changes a task must be a POST with an `Origin` of the page itself and a form token, which only a page
   of this process has given to this browser; a request with the token in its `Authorization` header needs neither.
 """
@@ -39,21 +40,21 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
-    # with `no-referrer` a browser would send `Origin: null` with every form (Fetch, "append a request Origin header")
+    # with the value `no-referrer` a browser would send `Origin: null` with each form (Fetch: "append … Origin header")
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",
 }
-"""The HTTP headers of every answer of the page."""
+"""The HTTP headers of an answer of the page; an answer may have another value for one of them."""
 
 
 def host_of(header: str) -> str:
     """The name or address in a `Host` header, without the port; "" if the header is malformed."""
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # this raises ValueError for a port that is no number
+        _ = parts.port  # reading the port raises ValueError if it is no number
     except ValueError:
         return ""
     if parts.path or parts.query or parts.fragment or parts.username is not None:
@@ -65,8 +66,8 @@ def host_of(header: str) -> str:
 class Access:
     """The access rules of one server of the page.
 
-    `listens` is the address at which the server listens, `token` the token of the page ("" for none), `names` are the
-    further host names under which the page answers.
+    `listens` is the host name or IP address at which the server listens, `token` the token of the page ("" for none),
+    `names` are the host names under which the page answers besides this one and those of this machine.
     """
 
     listens: str

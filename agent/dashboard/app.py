@@ -51,7 +51,7 @@ LARGE = ("change", "log", "messages", "compactions")
 """The parts of a task that may be large."""
 PAGE_SECONDS = 8.0
 CLOSE_SECONDS = 2.0
-"""The maximum number of seconds that the site waits for the end of the detection of changes."""
+"""The maximum number of seconds that the site, when it closes, waits for the end of the detection of changes."""
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
@@ -119,14 +119,16 @@ class Site:
     async def close(self) -> None:
         """End the streams of events and the threads of the site."""
         self.is_closing.set()
-        with suppress(TimeoutError):  # closing needs a free thread, and all threads may hang
+        with suppress(
+            TimeoutError
+        ):  # the watcher closes its ledger in a thread of the pool, whose threads may all hang
             await asyncio.wait_for(self.watcher.close(), CLOSE_SECONDS)
         for pool in (self.threads, self.waiting_threads, self.large_threads):
             pool.shutdown(wait=False, cancel_futures=True)
         self.reader.close()
 
     async def run(self, call: Callable[[], Any], pool: ThreadPoolExecutor | None = None) -> Any:
-        """The result of a blocking function, which runs in a thread of `pool`, by default of `threads`."""
+        """The result of a blocking function, which runs in a thread of `pool`, or of `self.threads` without `pool`."""
         return await asyncio.get_running_loop().run_in_executor(pool or self.threads, call)
 
     # --- pages --------------------------------------------------------------------------------------------------
@@ -183,8 +185,8 @@ class Site:
         pool: ThreadPoolExecutor | None = None,
     ) -> Response:
         """The HTTP answer with the page's value, which `build` returns; None from `build` means that the page does not
-        exist. An error of `build`, or a time-out, leads to a page that names the problem. The page is made in the
-        threads of `pool`, if it is given."""
+        exist. A MakimonoError or OSError of `build`, or a time-out, leads to a page that names the problem. `build`
+        runs in a thread of `pool`, or of `self.threads` without `pool`."""
         seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
             return await asyncio.wait_for(self._render(request, template, build, pool), seconds)
@@ -215,7 +217,7 @@ class Site:
         more = {"has_actions": self.has_actions, "form_token": form, "has_login": bool(self.access.token)}
         try:
             text = rendering.render(template, shown, **more)
-        except rendering.TemplateValuesError as error:  # the dashboard of another host has sent values of a wrong shape
+        except rendering.TemplateValuesError as error:  # the template cannot use values from another host's dashboard
             problem = {"page": "problem", "problems": [rendering.inert(str(error), self.redact)]}
             text, status = rendering.render("problem", problem, **more), 502
         return Response(text, status, media_type=HTML)
@@ -227,12 +229,12 @@ class Site:
         return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)
 
     async def broken(self, request: Request, _error: Exception) -> Response:
-        """The answer after a mistake of this program; uvicorn logs the traceback."""
+        """The answer to a request for which this program raised an unexpected error; uvicorn logs the traceback."""
         problem = "this page cannot be made: a mistake of this program; the log of the command has the traceback"
         return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
 
     async def client_gone_response(self, _request: Request, _error: Exception) -> Response:
-        """The answer to a client that went away, or was ended, before it had sent its form; nobody reads it."""
+        """The answer to a client of which the connection ended before its form had come; nobody reads the answer."""
         return Response(status_code=408)
 
     async def static(self, request: Request) -> Response:
@@ -266,7 +268,7 @@ class Site:
         return RedirectResponse(f"/tasks/{done['uuid']}", status_code=303)
 
     def who(self, request: Request) -> str:
-        """The name of the person or program that orders a change of a task, as far as the page knows it."""
+        """Where an order to change a task comes from: the page or its token, and the IP address of the client."""
         address = request.client.host if request.client else ""
         how = "dashboard.token" if self.access.token else "dashboard"
         return f"{how} from {address}" if address else how
@@ -286,8 +288,8 @@ class Site:
     # --- events -------------------------------------------------------------------------------------------------
 
     async def events(self, request: Request) -> Response:
-        """A stream with an event `changed` after changes of any row, or of the files of the task that the parameter
-        `task` names; there are LEAST_PAUSE seconds or more between two events."""
+        """A stream that sends the event `changed` after a change of any row, and after a change of the files of the
+        task that the parameter `task` names; between two events are LEAST_PAUSE seconds or more."""
         uuid = request.query_params.get("task", "")[:36]
         return StreamingResponse(self._stream(uuid), media_type="text/event-stream")
 
@@ -308,7 +310,7 @@ class Site:
     # --- login --------------------------------------------------------------------------------------------------
 
     async def login(self, request: Request) -> Response:
-        """Answers the form for the token, and the login itself."""
+        """Answers `/login`: GET with the form for the token, POST with a session if the token is right."""
         if request.method != "POST":
             return self.answer(request, "login", {"page": "login", "problems": []})
         address = request.client.host if request.client else ""
@@ -398,7 +400,7 @@ class RequestChecks:
 
     @staticmethod
     def _is_open(path: str) -> bool:
-        """Whether the token is not needed for a path."""
+        """Whether a request for this path needs no token."""
         return path == "/login" or path.startswith("/static/")
 
     def _judged(self, scope: Scope, bearer: str) -> Response | None:
@@ -419,12 +421,13 @@ def wants_json(accept: str) -> bool:
 
 
 def is_encrypted(request: Request) -> bool:
-    """Whether the browser uses TLS, to this server or to a proxy before it."""
+    """Whether the browser uses TLS, by the scheme of the request or by the header `X-Forwarded-Proto` of a proxy."""
     return request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a short form in a request; {} if the body is too long or is no form."""
+    """The fields of a form in a request; {} if its body has more than MOST_BODY bytes, is not ASCII, or has more than
+    20 fields. Of a repeated field the first value is used."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
@@ -442,7 +445,7 @@ def _text_response(status: int, text: str, headers: Mapping[str, str] | None = N
 
 
 async def _set_within(event: asyncio.Event, closing: asyncio.Event, seconds: float) -> bool:
-    """Wait until the event is set, the server ends, or `seconds` have passed; returns whether the event is set."""
+    """Wait until `event` or `closing` is set, or `seconds` have passed; returns whether `event` is set."""
     waits = {asyncio.ensure_future(one.wait()) for one in {event, closing}}
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

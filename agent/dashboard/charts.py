@@ -1,6 +1,6 @@
 """Computes plots as numbers for the SVG of the templates: lines, bars and marks in a view box, with texts for the axes.
 
-The server makes the plots; the page needs no script for them. Every number of a plot is finite and within the view box.
+The server makes the plots; the page needs no script for them. Every coordinate is finite and within the view box.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 720, 160
 POINTS = 300
-"""The maximum number of requests in the plot of a task; if the task has more, a sample of them is shown."""
+"""The number of places in a long `requests.jsonl` from which the plot of a task takes a request each."""
 MOST_MARKS = 200
 DAYS = 30
 HOURS = 48
@@ -31,8 +31,8 @@ HOURS = 48
 
 def tokens(folder: Path, row: Row, threshold: float) -> Json | None:
     """The plot of the prompt tokens of a task, request by request, with the window of the model, the threshold at which
-    the view is compacted, and the compactions; None if fewer than two requests of turns have a reported number of
-    prompt tokens. Raises OSError."""
+    the view is compacted, and the compactions; None if, of the requests that are read, fewer than two are of turns and
+    have a reported number of prompt tokens. Raises OSError."""
     window = sampled(folder / REQUESTS, POINTS)
     turns = [one for one in window.records if one.get("purpose") == "turn" and _prompt(one) > 0]
     if len(turns) < 2:
@@ -142,8 +142,8 @@ def _prompt(record: Json) -> int:
 
 
 def _hour(stamp: Any, since: Any) -> int | None:
-    """The number of the hour in which a time lies, counted from `since` and limited to 0 to HOURS; None for a missing
-    or malformed time."""
+    """The number of whole hours between `since` and a time: 0 for an earlier time, at most HOURS; None for a missing or
+    malformed time."""
     if not stamp:
         return None
     try:

@@ -3,8 +3,9 @@ its answer is ended.
 
 uvicorn limits only the time between an answer and the next request.  A client that never sends the rest of a request or
 of a form, or never reads, would hold one of the MOST places, and the token is checked only when a request is complete.
-`Connection` knows since when the server has waited for its client; `end_waiting` ends those that let it wait too long.
-When all places are taken, a new client gets the place of the one that has let the server wait the longest.
+`Connection` knows since when the server has waited for its client; `end_waiting` ends the connections on which the
+server has waited too long. When all places are taken, a new client gets the place of the one for which the server has
+waited the longest.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 MOST = 150
-"""The maximum number of connections."""
+"""The number of connections from which on a further one ends another, if the server waits for a client."""
 WAIT_SECONDS = 15.0
-"""The maximum number of seconds that a client may take to send a request with its body, or to read the next LEAST_READ
-bytes of an answer."""
+"""The maximum number of seconds that a client may take for each of these: to send the headers of a request (from the
+connection or the last answer on), to send the body, and to read the next LEAST_READ bytes of an answer."""
 LEAST_READ = 16 << 10
-"""The number of bytes that a client has to read within WAIT_SECONDS."""
+"""The number of bytes of an answer that a client has to read within WAIT_SECONDS, unless fewer are left."""
 MOST_UNREAD = 16 << 20
 """The maximum number of bytes, over all connections, of answers that the clients have not read yet."""
 LOOK_SECONDS = 1.0
 KEY = "connection"
-"""The key of `scope["state"]` under which a request finds its connection."""
+"""The key of `scope["state"]` that holds a weak reference to the connection of a request."""
 
 
 class Connection(H11Protocol):
-    """One connection. `is_allowed`: a request of this client was allowed, so it is ended for a new client only if no
-    other client lets the server wait."""
+    """One connection. `is_allowed`: a request on this connection was allowed, so the connection is ended for a new
+    client only if the server waits for no client without an allowed request."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        # a weak reference: a connection in a circle would keep the memory of its requests until the next collection
+        # with a strong reference, only the garbage collector would free a closed connection and its requests
         super().__init__(config, server_state, {**app_state, KEY: weakref.ref(self)}, _loop)
         self.is_allowed = False
         self._since = clock.monotonic()
@@ -62,8 +63,8 @@ class Connection(H11Protocol):
         """The number of bytes of an answer that the client has not read."""
         return self.transport.get_write_buffer_size()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Take a place, if need be that of a client that lets the server wait."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn has this type
+        """Note the new connection; if there are more than MOST, end one on which the server waits for its client."""
         super().connection_made(transport)
         if len(self.connections) > MOST:
             _make_room(one for one in self.connections if isinstance(one, Connection) and one is not self)
@@ -81,8 +82,8 @@ class Connection(H11Protocol):
         self._since = clock.monotonic()
 
     def waits_since(self) -> float | None:
-        """The time since which the server has waited for the client: for a request, its body, or the reading of the
-        answer; None while the client waits for the server."""
+        """The time (of `clock.monotonic`) from which on the server has waited for the client to send a request or its
+        body, or to read the answer; None while the client waits for the server."""
         if unread := self.unread:
             if not self._unread or unread <= self._unread - LEAST_READ:
                 self._unread, self._since = unread, clock.monotonic()
@@ -99,8 +100,8 @@ class Connection(H11Protocol):
 
 
 def end_waiting(connections: Iterable[Any]) -> None:
-    """End the connections that have let the server wait for more than WAIT_SECONDS, and those that have read nothing
-    for the longest time while more than MOST_UNREAD bytes are not read."""
+    """End the connections on which the server has waited for more than WAIT_SECONDS. While the clients have more than
+    MOST_UNREAD bytes of answers left to read, end a connection with such bytes too, the longest waiting one first."""
     now = clock.monotonic()
     known = [one for one in connections if isinstance(one, Connection)]
     waiting = [(since, one) for one in known if (since := one.waits_since()) is not None]
@@ -113,15 +114,15 @@ def end_waiting(connections: Iterable[Any]) -> None:
 
 
 def note_allowed(scope: MutableMapping[str, Any]) -> None:
-    """Note that a request is allowed."""
+    """Note, in the connection of a request, that the request is allowed."""
     found = scope.get("state", {}).get(KEY)
     if found is not None and (connection := found()) is not None:
         connection.is_allowed = True
 
 
 def _make_room(connections: Iterable[Connection]) -> None:
-    """End the connection that has let the server wait the longest; one of a client that was allowed only if there is no
-    other."""
+    """End the connection on which the server has waited the longest; one with an allowed request only if the server
+    waits on no other. End none if the server waits for no client."""
     waiting = [(one.is_allowed, since, one) for one in connections if (since := one.waits_since()) is not None]
     if waiting:
         min(waiting, key=lambda one: one[:2])[2].end()

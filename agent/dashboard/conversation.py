@@ -1,7 +1,7 @@
 """Reads a part of a task's conversation: messages with the results, requests and compactions that belong to them.
 
-A part of a conversation has at most COUNT messages and is found by offsets in the file (`file_window.py`). If it would
-begin with the result of a call, it is extended to the front, so that it begins with the call.
+A part of a conversation is found by offsets in the file (`file_window.py`). It has at most COUNT messages; if the first
+is the result of a call, the messages from the call up to that result are added.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MESSAGES, TOOLS, REQUESTS, COMPACTIONS = "messages.jsonl", "tools.jsonl", "reque
 
 
 def part(folder: Path, *, before: int | None = None, start: int | None = None) -> Json:
-    """The newest messages of a conversation; the messages before the number `before`, or from the number `start` on, if
-    one of these is given. Raises OSError."""
+    """One part of a conversation: the messages from the number `start` on; or, without `start`, the last ones before
+    the number `before`; or, without both, the newest ones. Raises OSError."""
     path = folder / MESSAGES
     if start is not None:
         window = read_from(path, offset_of(path, start), COUNT)
@@ -77,8 +77,8 @@ def message(folder: Path, number: int) -> Json | None:
 
 
 def _with_call(path: Path, window: FileWindow) -> FileWindow:
-    """The window of the file, extended to the front if it begins with results of calls, so that it begins with the
-    call; unchanged if the call is not among the MOST_RESULTS messages before it."""
+    """The window. If it begins with a result of a call, the messages from that call on are added at its beginning,
+    unless the call is not among the MOST_RESULTS messages before the window."""
     if not window.records or window.records[0].get("role") != "tool" or window.start == 0:
         return window
     front = read_before(path, MOST_RESULTS, end=window.start)
@@ -92,7 +92,8 @@ def _with_call(path: Path, window: FileWindow) -> FileWindow:
 
 
 def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> tuple[list[Json], list[str]]:
-    """(entries of the conversation for messages, sentences about damage in the other files)."""
+    """Returns the entries that the page shows for these messages, and sentences about damaged lines in `tools.jsonl`,
+    `requests.jsonl` and `compactions.jsonl`."""
     damage: list[str] = []
     calls = _numbered(folder / TOOLS, _whole(records, "tool_seq"), damage)
     requests = _numbered(folder / REQUESTS, _whole(records, "request"), damage)
@@ -207,7 +208,8 @@ def request_line(record: Json) -> Json:
 
 
 def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int, Json]:
-    """The records with the numbers `numbers`, which are close to each other in the file."""
+    """The records of a file by their numbers, from the least to the greatest of `numbers`; this reads also the records
+    between them, so `numbers` must be close to each other."""
     if not numbers:
         return {}
     low, high = min(numbers), max(numbers)
@@ -221,8 +223,8 @@ def _whole(records: Sequence[Json], name: str) -> list[int]:
 
 
 def as_text(value: Any) -> str:
-    """A text unchanged, "" for None, and JSON of any other value; the parts deeper than DEEPEST levels are left out,
-    since a record of a model or of a damaged file may be nested deeper than JSON can be written."""
+    """A text unchanged, "" for None, and JSON of any other value. A part deeper than DEEPEST levels becomes "…", since
+    a record may be nested deeper than orjson can write."""
     if value is None or isinstance(value, str):
         return value or ""
     return orjson.dumps(_shallow(value, DEEPEST), default=str).decode()
@@ -237,8 +239,8 @@ def _shallow(value: Any, levels: int) -> Any:
 
 
 def cut(value: Any, most: int) -> Json:
-    """`text`: the text, or its beginning and end, together at most `most` characters; `cut`: the number of characters
-    left out between them, 0 if the text is whole."""
+    """`text`: the text if it has at most `most` characters, else its beginning and end, together at most `most`
+    characters, with a line between them that says how many are left out; `cut`: this number, 0 for a whole text."""
     text = as_text(value)
     if len(text) <= most:
         return {"text": text, "cut": 0}
@@ -248,13 +250,13 @@ def cut(value: Any, most: int) -> Json:
 
 
 def word_end(text: str, at: int) -> int:
-    """The position `at` in a text, or that of white space shortly before it: after a cut inside a secret, the half
-    would not be recognised and masked."""
+    """The position of the last white space in the LONGEST_WORD characters up to `at`, else `at`. A cut inside a secret
+    would leave a half that is not recognised and masked."""
     return next((place for place in range(at, max(0, at - LONGEST_WORD), -1) if text[place].isspace()), at)
 
 
 def _word_start(text: str, at: int) -> int:
-    """The position `at` in a text, or that of white space shortly after it."""
+    """The position of the first white space in the LONGEST_WORD characters from `at` on, else `at`."""
     return next((place for place in range(at, min(len(text), at + LONGEST_WORD)) if text[place].isspace()), at)
 
 

@@ -1,9 +1,9 @@
 """Reads a part of a JSONL file of any size: the last lines, the lines from an offset, or the lines around a number.
 
-The cost of reading a part of a file depends only on the size of the part, not of the file. No index is needed, since
-the record numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing
-and takes no lock. A damaged line is skipped and named. A line of more than LONGEST_LINE bytes is skipped without being
-parsed: only its end is searched, once in each call.
+The cost of reading a part of a file hardly depends on the size of the file. No index is needed, since the record
+numbers in a file only increase: binary search finds the offset of a number. `file_window.py` repairs nothing and takes
+no lock. A damaged line is skipped and named. A line of more than LONGEST_LINE bytes is skipped without being parsed:
+only its end is searched, once in each call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 4 << 20
 MOST_BYTES = 16 << 20
-"""The maximum number of bytes that one call reads from a file."""
+"""The number of bytes of lines after which one call reads no further line."""
 MOST_SKIPPED = 8 << 30
-"""The maximum number of bytes that a search for the end of one line reads."""
+"""The number of bytes without a newline after which a search for the end of a line raises OSError."""
 BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20
 LAST_LINES = 20
 """The number of last lines among which `newest` looks for a valid record."""
@@ -55,8 +55,8 @@ def read_bytes(path: Path, most: int, at: int = 0) -> bytes:
 
 
 def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until: int | None = None) -> FileWindow:
-    """At most `count` records from the byte `start` on, where a line must begin; `until` is the byte at which the read
-    ends at the latest. A missing file counts as empty. Raises OSError."""
+    """The first valid records from the byte `start` on, where a line must begin: at most `count`, and of at most about
+    MOST_BYTES. The read ends at the byte `until` at the latest. A missing file counts as empty. Raises OSError."""
     found: list[Json] = []
     damage = DamagedLines(path)
     try:
@@ -83,8 +83,9 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
 
 
 def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
-    """At most `count` records that end before the byte `end` (by default the end of the file). An unfinished last line
-    is left out. Raises OSError."""
+    """The valid records among the last `count` lines that end at the byte `end` or before (by default the end of the
+    file); fewer lines if they have more than MOST_BYTES. An unfinished last line is left out, and a missing file counts
+    as empty. Raises OSError."""
     try:
         descriptor = durable_files.open_regular(path)
     except FileNotFoundError:
@@ -99,13 +100,13 @@ def read_before(path: Path, count: int, *, end: int | None = None, id_key: str =
 
 
 def newest(path: Path, *, id_key: str = "seq") -> Json | None:
-    """The newest record of a file; None if none of the last lines is a valid record. Raises OSError."""
+    """The newest record of a file; None if none of the last LAST_LINES lines is a valid record. Raises OSError."""
     return next(reversed(read_before(path, LAST_LINES, id_key=id_key).records), None)
 
 
 def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq") -> int:
     """The offset of the first line of which the whole number under `key` is at least `number`, found by binary search;
-    the size of the file if there is no such line.
+    the size of the file if there is no such line, 0 for a missing file.
 
     The numbers under `key` must not decrease in the file.  Raises OSError.
     """
@@ -133,7 +134,8 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
 
 
 def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
-    """At most `count` records, spread evenly over the bytes of the file; all of them if the file is small."""
+    """At most `count` records, spread evenly over the bytes of the file; all records if the file has at most BLOCK
+    bytes. Raises OSError."""
     try:
         file = os.fdopen(durable_files.open_regular(path), "rb", buffering=1 << 12)
     except FileNotFoundError:
@@ -147,7 +149,7 @@ def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
         for number in range(count):
             at = lines.size * number // count
             if at < end:
-                continue  # inside of a line that was read or skipped
+                continue  # the offset lies inside a line that was already read or skipped
             line, end = lines.at(lines.after(at) if at else 0, lines.size)
             record = parse(line, id_key) if line.endswith(b"\n") else ""
             if isinstance(record, dict):
@@ -156,13 +158,13 @@ def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
 
 
 class _Lines:
-    """Reads the lines of an open file; searches the end of a long line once."""
+    """Reads the lines of an open file, and remembers the end of the last line of which the end was far away."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.size = os.fstat(file.fileno()).st_size
         self._without = (0, 0)
-        """(start, end) of a part of the file that has no newline before its last byte."""
+        """The offsets of the start and end of a part of the file that has no newline before its last byte."""
 
     def at(self, position: int, stop: int) -> tuple[bytes, int]:
         """(the line that begins at `position`, the offset at which it ends); a line ends at `stop` at the latest. Of a
@@ -246,6 +248,6 @@ def _start_of_lines(descriptor: int, end: int, count: int) -> int:
 
 
 def _check(skipped: int) -> None:
-    """Raise OSError if a search for the end of a line has read too many bytes."""
+    """Raise OSError if a search for the end of a line has read more than MOST_SKIPPED bytes."""
     if skipped > MOST_SKIPPED:
         raise OSError(errno.EFBIG, f"a line has more than {MOST_SKIPPED >> 30} GiB")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 60.0
 MOST_ERRORS = 20
 NEWEST = 100
-"""The number of newest tasks of which the repositories are checked for used up daily limits."""
+"""The number of newest tasks; for their repositories the page says whether a daily limit is used up."""
 
 
 class HealthPage:
@@ -76,8 +76,9 @@ class HealthPage:
         return shown
 
     def doctor(self) -> Json:
-        """The findings of the local checks of `doctor`. Raises HostError when the checks take too long, or run for
-        another page and do not end soon: requests that wait for them must not take the threads of orders."""
+        """The findings of the local checks of `doctor`. Raises HostError when the checks fail or take too long, or run
+        for another page and do not end within WAIT_SECONDS: a request that waits longer would occupy a thread that
+        orders need."""
         if not self._lock.acquire(timeout=helper_process.WAIT_SECONDS):
             raise HostError("the checks of this machine are running for another page; try again in a moment")
         try:

@@ -45,10 +45,11 @@ _free = BoundedSemaphore(MOST)
 
 
 def run(settings: Settings, job: str, *arguments: Any, seconds: float = SECONDS) -> Json:
-    """The result of a job of JOBS, which a helper process does.
+    """Run a job, named by its key in JOBS, in a helper process, and return its result.
 
-    Raises UsageError for an order that the state of the task does not allow, HostError when the job fails or takes
-    longer than `seconds`, or when MOST helper processes run for WAIT_SECONDS.
+    Raises UsageError if the job raised one, as for an order that the state of the task does not allow; HostError when
+    the job fails otherwise or takes longer than `seconds`, or when MOST helper processes run and none of them ends
+    within WAIT_SECONDS.
     """
     if not _free.acquire(timeout=WAIT_SECONDS):
         raise HostError(f"{MOST} other pages are being made that need a process of their own; try again in a moment")
@@ -82,7 +83,9 @@ def _result(settings: Settings, job: str, arguments: tuple[Any, ...], seconds: f
 
 def main() -> None:
     """Entry point of the helper process."""
-    signal.alarm(int(SECONDS + WAIT_SECONDS))  # ends this process too if the command `dashboard` has ended before
+    signal.alarm(
+        int(SECONDS + WAIT_SECONDS)
+    )  # ends this process even if the command `dashboard`, which would end it, is gone
     settings, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - unpickling is safe: this program wrote the data, through a pipe
     output = os.dup(1)
     os.dup2(2, 1)  # output that a library prints must not become part of the result
@@ -98,8 +101,8 @@ def main() -> None:
 
 
 def _preview(settings: Settings, uuid: str) -> Json:
-    """The request that would be sent to the model next (None if it is far longer than LONGEST_REQUEST), and why it has
-    these parts."""
+    """The request that would be sent to the model next, cut after about LONGEST_REQUEST characters, and why it has its
+    parts. The request is None if it has more than 4 * LONGEST_REQUEST bytes, or if none can be made."""
     from agent.commands.request_preview import preview, request_of
     from agent.wiring.wiring import Wiring
 
