@@ -15,9 +15,9 @@ contains, in this order:
    were left out comes before it. Comments of people are carried over by reference (`comments.py`). A compaction without
    references, made by an earlier version or through the library interface, carries the newest message of a person
    instead: always after a reset, after another compaction only if the next message is not a user's.
-4. Every message after the cut of the newest compaction, without copies of summaries and answers with neither text nor
-   calls. A damaged file may lack one half of a group: a result without its call is left out, a call without its result
-   is answered.
+4. Every message after the cut of the newest compaction, except copies of summaries, and except answers with neither
+  text nor calls. A damaged file may lack one half of a group: a result without its call is left out, a call without its
+  result gets a result that says that the real one is lost.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter (a command's pointer has its exit
    state), and pictures become a line of text. The pictures in the briefing are removed by the first compaction of any
    kind that reaches them (`pictures.py`). Other results, and user messages, have at most the bytes of the smallest trim
@@ -225,7 +225,8 @@ def _without_pictures(record: Json, tokens: int, count: Callable[[str], int]) ->
 
 
 def shorter_pointer(record: Json) -> str | None:
-    """The pointer for a tool result; None if it is not shorter than the result."""
+    """The pointer for a tool result; None if it is not shorter than the result, or if the result is stored nowhere
+    else."""
     text = pointer(record)
     return text if text is not None and len(text) < len(record["content"]) else None
 

@@ -84,8 +84,8 @@ class RecalledStore(Store):
         return next((one for one in reversed(self.records()) if one.get("purpose") in purposes), None)
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
-        """The ids of all memories that the model was given so far; with `purpose` only the ids of retrievals for this
-        purpose, and of the retrievals with a number in `numbers`."""
+        """The ids of all memories that the model was given so far; with `purpose` only those from retrievals for this
+        purpose, together with those from retrievals with a number in `numbers`."""
         return frozenset(
             str(hit["id"])
             for record in self.records()

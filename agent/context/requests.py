@@ -51,8 +51,8 @@ Another store of the same folder must not record a request in this table as the 
 class Sums:
     """The sums over all requests of a task. `estimated` is the number of tokens that no server reported.
 
-    `taken` has for each model the longest prompt, in reported tokens, that its server has answered since it last
-    refused one for its length.
+    `taken` has for each model the longest prompt, in reported tokens, that its server has answered since that server
+    last refused a prompt as too long.
     """
 
     count: int = 0
@@ -83,7 +83,7 @@ class Sums:
 
 
 class Announcer(Protocol):
-    """What announces events (`observe.Events`)."""
+    """The interface of the object that announces events (`observe.Events`)."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
         """Announce an event."""
@@ -185,7 +185,7 @@ class RequestStore(Store):
                 )
 
     def sums(self) -> Sums:
-        """The sums over all requests, from counters; the method reads no file."""
+        """The sums over all requests, from counters; the file is read only if another program has changed it."""
         with self._lock:
             if self.file.refresh():
                 self._read()

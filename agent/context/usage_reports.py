@@ -133,7 +133,8 @@ class UsageReports:
         """Whether the server reports a later prompt of the view as hardly longer, or as shorter, although the prompt
         has more text.
 
-        Chat templates may drop the thinking of earlier turns when a message of a person ends the turn.
+        The tokens of all provider fields are added to the growth of the prompt, since chat templates may drop the
+        thinking of earlier turns when a message of a person ends the turn.
         """
         growth, text = prompt - self._prompt + self._fields, self._growth.text
         return text > 0 and (growth <= 0 or (text >= SLACK and growth < text // FURTHEST))

@@ -4,7 +4,7 @@
 | how the worker ended | may the task be the cause |
 |---|---|
 | with an exit code above 0, or by a signal that a process causes itself (SIGSEGV, SIGABRT, SIGBUS …) | yes |
-| by SIGKILL, and the kernel's count of out-of-memory kills has grown meanwhile | yes |
+| by SIGKILL, and the kernel's count of out-of-memory kills has grown meanwhile, or is not known | yes |
 | the watchdog ended the worker because a step hung | yes |
 | by another SIGKILL, or by SIGTERM, SIGINT, SIGHUP: a person or a program killed the worker | no |
 | the machine of the worker was rebooted, or is another machine | no |

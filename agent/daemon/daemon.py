@@ -99,7 +99,7 @@ class Daemon:
         self.signal = ""
         # (part of the daemon, error of its last round) → time at which it was reported
         self.trouble: dict[tuple[str, str], float] = {}
-        # uuids of the last tasks on which a worker of this daemon worked; set when a worker ends
+        # uuids of the tasks on which workers of this daemon worked; set when the daemon stops calling the supervisor
         self.worked: tuple[str, ...] = ()
 
     def run(self, *, once: bool = False) -> int:

@@ -45,7 +45,7 @@ class DiskMonitor:
 
     def check(self) -> None:
         """Check the disk, at most every five seconds: announce a shortage of space and its end, and resume tasks that
-        wait for the end."""
+        wait for the disk."""
         now = clock.monotonic()
         if now - self.looked_at < SECONDS:
             return

@@ -82,7 +82,7 @@ class LikelyFiles:
     def _votes(
         self, terms: Sequence[str], actor_id: str, episodes: Sequence[MemoryHit]
     ) -> tuple[Mapping[str, float], Mapping[str, list[str]]]:
-        """Returns (path → sum of the similarities of the commits and episodes that touched it, path → hashes of the
+        """Returns (path → sum of the votes of the commits and episodes that touched it, path → hashes of these
         commits)."""
         votes: defaultdict[str, float] = defaultdict(float)
         commits: defaultdict[str, list[str]] = defaultdict(list)

@@ -77,7 +77,7 @@ class LogProjection:
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry to the tables. An entry without payload, or with an unknown operation, changes nothing.
-        Raises MemoryUnavailable if the entry cannot be used."""
+        Raises MemoryUnavailable if the payload of the entry is damaged."""
         operation = self._operations.get(entry.operation)
         if operation is not None and entry.payload is not None:
             try:

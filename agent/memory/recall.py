@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILES = 8
 """Maximum number of files in a briefing (`likely_files.py`)."""
 FOUND = 8
-"""Maximum number of records, of events and of files in one result of the `recall` tool."""
+"""Maximum number of items of each kind (records, events, files) in one result of the `recall` tool."""
 RELEVANCE = 0.2
 """Minimum relevance of an event in a result of the `recall` tool.  The default minimum relevance of a record
 (`memory.namespaces`) is higher, since records are also put into a briefing, for which the model did not ask.

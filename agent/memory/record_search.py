@@ -58,7 +58,7 @@ class RecordSearch:
         """The hits of the query for each pair of namespace and config. The number of records with each term of the
         query is read once for all pairs, and the candidates of all namespaces are scored together."""
         query = query[:LONGEST_QUERY]
-        vector = self.vectors.of_query(query)  # before the first SQL statement (`Vectors.of_query`)
+        vector = self.vectors.of_query(query)  # must precede the first SQL statement, see `Vectors.of_query`
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query))
         most: dict[tuple[str, str, int], int] = {}

@@ -228,7 +228,7 @@ class Records:
 
 
 CARRIED = ("helped", "hurt", "uses", "last_used_at", "pinned")
-"""Columns of a superseded record that are added to those of the record that supersedes it."""
+"""Columns of a superseded record; their values are merged into those of the record that supersedes it."""
 COLUMNS = (
     *("id", "namespace", "strategy", "text", "title", "timestamp", "created_at", "status", "reason", "trust"),
     *("session_id", "uses", "last_used_at", "helped", "hurt", "valid_to", "superseded_by", "expires_at"),

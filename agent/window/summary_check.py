@@ -46,8 +46,8 @@ TOKENS_A_NAME = 100
 """At most one name is required for each TOKENS_A_NAME tokens of the summary's budget, so that few names are required of
 a short summary."""
 KNOWN_SHARE = 1 / 3
-"""If a summary has FEW_NAMES names or more, at least this share of them must be in the source: a summary of another
-project has other names."""
+"""If a summary has FEW_NAMES names or more, at least this share of them must be in the source or in the previous
+summary: a summary of another project has other names."""
 
 TOLERANCE = 1.5
 """The factor by which a summary may exceed its budget, since models count words only roughly."""
@@ -195,7 +195,8 @@ def _compared(text: str, own: Mapping[str, tuple[str, ...]], messages: Iterable[
 
 
 def _is_copy(text: str, source: str, block: int) -> bool:
-    """Whether at least the share COPIED of the blocks of `text` occurs in `source`; white space is ignored."""
+    """Whether at least the share COPIED of the blocks of `text` occurs in `source`; each run of white space counts as
+    one blank."""
     flat, other = " ".join(text.split()), " ".join(source.split())
     blocks = {flat[start : start + block] for start in range(0, max(1, len(flat) - block + 1), block)}
     return len(other) >= block and sum(one in other for one in blocks) >= COPIED * len(blocks)

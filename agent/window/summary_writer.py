@@ -54,8 +54,8 @@ class SummaryWriter:
     """Writes the summaries of one task.
 
     `client` may belong to another model than that of the conversation.  For a client of another model, `limits` and
-    `counter` belong to that model, and `is_other` is set: its ratio is learnt from the usage reported for summaries,
-    since there is no conversation with that model.
+    `counter` belong to that model, and `is_other` is set: the ratio of that model is learnt from the usage reported for
+    summaries, since there is no conversation with it.
     """
 
     def __init__(

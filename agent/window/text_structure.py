@@ -111,7 +111,7 @@ def sections(text: str) -> int:
 
 
 def asks_for_sections(prompt: str) -> int:
-    """The number of headings and numbered lines in a prompt."""
+    """The number of different headings and numbered lines in a prompt."""
     return len({line.content for line in parse_lines(prompt) if line.kind == "heading" or line.numbered})
 
 

@@ -67,7 +67,7 @@ def _tokens(value: Any, count: Count) -> int:
 
 
 def fit_text(text: str, room: int, count: Count) -> str:
-    """The beginning and end of a text, in at most `room` tokens."""
+    """The beginning and end of a text, cut until they have at most `room` tokens or about 20 characters."""
     text = replace_surrogates(text).strip()
     size = len(text)
     shown = text
@@ -118,8 +118,8 @@ def _short(text: str, width: int) -> str:
 
 
 def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
-    """The unchanged paths if they fit; else the paths without the numbers of lines; else one line for each folder; else
-    only the newest paths and the number of the others.
+    """The unchanged paths if they fit; else the paths without the numbers of changed lines; else one line for each
+    folder; else only the newest paths and the number of the others.
 
     A path in the list may be followed by a remark in parentheses.
     """

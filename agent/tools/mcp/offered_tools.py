@@ -49,8 +49,8 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """An MCP tool in the form in which the model gets it; `digest` identifies the description of the server from which
-    it was made."""
+    """An MCP tool in the form in which the model gets it; `digest` identifies the server's description of the tool,
+    from which the offered tool was made."""
 
     server: str
     tool: str
@@ -165,8 +165,8 @@ def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
 def legal_arguments(parameters: Json) -> tuple[Json, dict[str, str]]:
     """(the schema with names of arguments that every model server accepts, new name → the server's name).
 
-    Anthropic refuses the whole request because of one argument with another name, such as `$top` or `filter[id]`
-    (ComposioHQ/composio#3500).
+    Anthropic refuses the whole request because of one argument with other characters in its name, such as `$top` or
+    `filter[id]` (ComposioHQ/composio#3500).
     """
     names: dict[str, str] = {}  # name that the server uses → new name for the model
     for key in parameters["properties"]:

@@ -45,5 +45,5 @@ def _part(block: Any) -> str:
 
 
 def _size(data: Any) -> str:
-    """The number of bytes that base64 data encodes."""
+    """The number of bytes that base64 data encodes, as text for people; "no data" for a value that is no text."""
     return size_text(len(data) * 3 // 4) if isinstance(data, str) else "no data"

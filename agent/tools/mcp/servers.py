@@ -1,8 +1,8 @@
 """The MCP servers of one task: each server is started at its first use, started again after a failure, and ended with
 the task.
 
-Only the worker's own thread calls the methods of `servers.py`. An MCP server with a `command` has a thread of its own,
-which waits for the command; sessions live in the thread of `event_loop.py`.
+Only the worker's own thread calls the public methods of `McpServers`. An MCP server with a `command` has a thread of
+its own, which waits for the command; sessions live in the thread of `event_loop.py`.
 """
 
 from __future__ import annotations
