@@ -65,7 +65,7 @@ def cleanup(
     gone: Collection[str] = (),
 ) -> list[Removed]:
     """Remove all closed tasks and other data that are old enough; returns the removed tasks, then the other removed
-    items. With `dry_run` nothing is removed, and the result lists what would be.
+    items. With `dry_run` nothing is removed, and the result lists the items that would be removed.
 
     `days`: the age that a person gives; then tasks that may be continued are removed as a whole. `branch` removes a
     task's pushed branch (`branch_cleanup.py`) before its folder is removed. If `branch` raises a MakimonoError, the

@@ -261,7 +261,7 @@ def mcp(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def webhooks(settings: Settings) -> Iterator[DoctorCheck]:
-    """DoctorCheck the endpoint for webhooks."""
+    """Check the endpoint for webhooks."""
     for finding in doctor_poke.findings(settings):
         yield _check_of_finding("webhooks", finding)
 

@@ -70,8 +70,8 @@ def base_dir(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def _why_not_made(folder: Path) -> str:
-    """Why a folder that does not exist cannot be made, "" if it can: as a test, a temporary folder is made in the
-    nearest existing folder above it."""
+    """The reason why a folder that does not exist cannot be made, "" if it can be made: as a test, a temporary folder
+    is made in the nearest existing folder above it."""
     parent = nearest_existing(folder)
     first = parent / folder.relative_to(parent).parts[0]
     if first.exists() or first.is_symlink():

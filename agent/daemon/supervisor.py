@@ -213,7 +213,7 @@ class Supervisor:
             child.process.close()
 
     def end_strays(self) -> None:
-        """End processes that dead workers left running, whatever session and environment these processes have.
+        """End processes that dead workers left running, in any session and with any environment.
 
         Processes of dead workers are children of this process now, since it adopts orphans.  Processes of a living
         worker are below that worker in the process tree.

@@ -7,9 +7,9 @@ requeued, and that counts as a death.
 
 A worker that was stopped (SIGSTOP, a debugger), or that runs on a machine that slept, does not count as hung: the
 watchdog measures for how long its *own* process, awake, has seen the lease expired. The watchdog also works if somebody
-sets the clock: a lease that was not renewed for its whole length counts as expired whatever time it names, and a lease
-that is renewed does not. Workers that an earlier daemon started are monitored like this daemon's own.
-docs/operations.md, "Processes of a task", describes the rules.
+sets the clock: a lease that was not renewed for its whole length counts as expired, even if the time in it is in the
+future, and a lease that is renewed does not. Workers that an earlier daemon started are monitored like this daemon's
+own. docs/operations.md, "Processes of a task", describes the rules.
 """
 
 from __future__ import annotations

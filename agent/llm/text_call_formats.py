@@ -219,8 +219,8 @@ def _objects(value: Any, offered: Collection[str]) -> list[tuple[str, Json]] | N
 
 
 def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
-    """The tool call in a JSON object of the form `{"name": NAME, "arguments": {…}}`, whatever the two keys are called,
-    or `{NAME: {…}}`.
+    """The tool call in a JSON object of the form `{"name": NAME, "arguments": {…}}`, with any names of the two keys, or
+    `{NAME: {…}}`.
 
     In the form with two keys the object must have a text that is the name of an offered tool, and exactly one nested
     object. None for any other value.

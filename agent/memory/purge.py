@@ -129,7 +129,7 @@ def _pieces_in_file(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
 
 
 def _exports(folder: Path) -> list[Path]:
-    """The files in the folder of the exports, whatever their names are."""
+    """The files with any name in the folder of the exports."""
     return (
         sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink()) if folder.is_dir() else []
     )

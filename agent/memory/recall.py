@@ -42,8 +42,8 @@ class TaskRecall:
 
     `actors` are the actors with memories that the task may read: the first is the actor of the task itself; the last is
     the actor with the history of commits.  `session_id` is the uuid of the task; memories that were made from this task
-    are left out.  `said_elsewhere` are the uuids of earlier tasks whose summaries the briefing already contains; these
-    summaries are left out.
+    are left out.  `said_elsewhere` are the uuids of earlier tasks; their summaries are in the briefing already and are
+    left out.
     """
 
     def __init__(

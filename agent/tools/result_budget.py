@@ -65,7 +65,7 @@ class ResultBudget:
         self._calls = 0
 
     def limit_tokens(self, window: ResultWindow) -> None:
-        """From now on adapt the limits of results to `window`, whose size is read when an answer arrives."""
+        """From now on adapt the limits of results to the size that `window` has when an answer arrives."""
         self._window, self._calls = window, 0
 
     def start_answer(self, calls: int) -> None:

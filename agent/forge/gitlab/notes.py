@@ -1,9 +1,9 @@
 """Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
 
-System notes of GitLab ("assigned to @x") are left out, and so are internal notes, because the text of an internal note
-must not reach a public merge request. GitLab lists notes by newest change, so if there is no new note, one request for
-each issue or merge request is enough. The discussions on GitLab are read only when a new note belongs to a thread. The
-number of a note is unique on the GitLab host.
+System notes of GitLab ("assigned to @x") are left out, except a reviewer's request for changes; internal notes are left
+out too, because the text of an internal note must not reach a public merge request. GitLab lists notes by newest
+change, so if there is no new note, one request for each issue or merge request is enough. The discussions on GitLab are
+read only when a new note belongs to a thread. The number of a note is unique on the GitLab host.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _place(position: dict[str, Any], body: str) -> str:
     """The file and lines on which a review note stands, and the lines that its suggestions replace.
 
     A note's line without a number in the new file is a removed line; `line_range` has the first and the last line of a
-    note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments"). Empty if the
-    note stands on no file.
+    note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments"). The result is
+    "" if the note stands on no file.
     """
     path = position.get("new_path") or position.get("old_path")
     if not path:

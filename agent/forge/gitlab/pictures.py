@@ -26,7 +26,7 @@ _UPLOAD = re.compile(r"(?P<place>.*?)/uploads/(?P<secret>[0-9a-f]{32})/(?P<name>
 
 
 class GitLabPictures(PictureHost):
-    """The host of a GitLab."""
+    """The GitLab host from which pictures are downloaded."""
 
     def __init__(self, wire: GitLabWire) -> None:
         super().__init__(wire.base_url, wire.ca_file(), AGENT)

@@ -97,7 +97,7 @@ class Projects:
         is_whole = project.has_issues and project.has_merges and project.has_code
         fact = _fact(project.full_name if name.isdigit() else name)
         if is_whole and not project.archived and not 0 < project.access < DEVELOPER:
-            # each process reads a reason to refuse the work itself
+            # a project that gives a reason to refuse the work is not cached, so that each process reads it anew
             self.wire.facts.put(fact, asdict(project))
         else:
             self.wire.facts.drop(fact)
@@ -112,8 +112,8 @@ class Projects:
         return self.project(name, patience=patience)
 
     def name_of(self, project_id: int | None) -> str:
-        """The path of a project, for example of a fork; `project 7` if the token may not see the project, `a project
-        that is gone` if GitLab reports no number."""
+        """The path of a project, for example of a forked one; `project 7` if the token may not see the project, `a
+        project that is gone` if GitLab reports no number."""
         try:
             return self.project(str(project_id)).full_name if project_id is not None else "a project that is gone"
         except (IssueUnreadable, ForgeAccessRefused):

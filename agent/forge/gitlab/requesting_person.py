@@ -49,7 +49,7 @@ def who_asked(
     actor, is_shown = who_labelled(wire, path, label, patience=patience)
     if actor and is_shown:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
-        wire.facts.put(_fact(path, label), shown)  # for `reviewer_of`, in a worker
+        wire.facts.put(_fact(path, label), shown)  # `reviewer_of` finds this fact in a worker
     return actor, is_shown
 
 

@@ -88,7 +88,7 @@ class TaskItems:
 
     def mark_taken(self, key: TaskKey, *, again: bool) -> bool:
         """Set the processing label if the issue waits for work; returns whether the label was set. `again`: somebody
-        asks for a new task on an issue whose last task has ended."""
+        asks for a new task on an issue with a last task that has ended."""
         _, item = self.get(key)
         waits = self.waits(item)
         if again:
@@ -105,7 +105,7 @@ class TaskItems:
 
     def waits(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open and asks for work: the issue has the bot label, or is assigned to the bot and has
-        none of the six labels; the setting `start` may switch off either way of asking."""
+        none of the program's six labels; the setting `start` may switch off either way of asking."""
         if item.get("state") != "opened":
             return False
         return self.labels.waits(self.label_names(item), self.start, assigned=self.is_assigned(item))

@@ -39,7 +39,7 @@ class ServerPrograms:
 
         A program that is not found is returned by its name, and then the start of the server fails. Raises
         CommandRefused for a program in a place that commands of the model can write, or that another user may write,
-        and for a key of the configuration whose file another user may write.
+        and for a key in a file of the configuration that another user may write.
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))
