@@ -1,8 +1,8 @@
 """The value classes of long-term memory, and the interface of the memory log.
 
 The terms of long-term memory are those of Amazon Bedrock AgentCore Memory: event, actor, session, strategy, namespace,
-memory record, `top_k`, `relevance_score`.  The errors of `agent/memory/` are `MemoryUnavailable` (memory.db cannot be
-read or written) and `UsageError` (an argument of the caller is wrong).
+memory record, `top_k`, `relevance_score`. The errors of `agent/memory/` are `MemoryUnavailable` (memory.db or the
+shared log cannot be read or written) and `UsageError` (an argument of the caller is wrong).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 PURGE_SECONDS = 60.0
-"""The host that forgot a text rewrites the table of the shared log; if it has not done so after PURGE_SECONDS, any
-other host rewrites the table."""
+"""The host that forgets a text rewrites the table of the shared log, so that no bytes of the text remain; if it has not
+done so after PURGE_SECONDS, any other host rewrites the table."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
@@ -124,9 +124,9 @@ class FileHit:
 class Selector:
     """Selects the events and records of long-term memory to forget: those that match at least one of the given fields.
 
-    `ids` are ids of records, or numbers of events as text.  `session`, `actor` and `match` select events and records;
-    `match` is a substring of the text, regardless of case.  `namespace`, a prefix that ends in `/`, selects records
-    only.
+    `ids` are ids of records, or numbers of events as text. `session`, `actor` and `match` select events and records;
+    `match` is a substring, regardless of case, of the text, title, source, speaker, metadata or file names.
+    `namespace`, a prefix that ends in `/`, selects records only.
     """
 
     ids: tuple[str, ...] = ()

@@ -51,11 +51,12 @@ class CommitIndex:
         self.mask = mask
 
     def index(self, repository: Path, actor_id: str, branch: str, limit: int) -> int:
-        """Index at most `limit` new commits of the branch, and the changed files at its tip; return the number of
-        commits.
+        """Index the newest commits of the branch that are not indexed yet, at most `limit`, and the files at its tip
+        that have changed; return the number of newly indexed commits. If there are more new commits than `limit`, the
+        oldest of them are never indexed.
 
-        If a call of `index` is interrupted, what its finished transactions wrote remains, and the next call does not
-        count these commits again.
+        If a call of `index` is interrupted, the commits of its finished transactions stay indexed, and the next call
+        does not count them again.
         """
         check_name(actor_id, "actor")
         reader = CommitReader(repository)
@@ -121,8 +122,8 @@ class CommitIndex:
             self.database.run("tree_file_delete", key=key)
 
     def forget(self, selector: Selector) -> list[str]:
-        """Forget the history of an actor, and the commits with a given text in their subject, inside a transaction;
-        return the hashes of the commits that have the text."""
+        """Forget the history of `selector.actor`, and the commits with `selector.match` in their subject; return the
+        hashes of the latter. The caller must have begun a transaction."""
         after, shas = 0, []
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]
@@ -138,7 +139,7 @@ class CommitIndex:
         return shas
 
     def forget_commits(self, shas: Sequence[str]) -> None:
-        """Forget commits that another host has forgotten, inside a transaction."""
+        """Forget commits that another host has forgotten; the caller must have begun a transaction."""
         for row in self.database.run("commits_of_sha", shas=orjson.dumps(list(shas)).decode()):
             self._remove_commit(row["key"])
 

@@ -72,8 +72,8 @@ class CommitReader:
         return git("cat-file", "-e", f"{sha}^{{commit}}", git_dir=self.git_dir, check=False).returncode == 0
 
     def new_commits(self, tip: str, known: str, limit: int) -> list[str]:
-        """Hashes of the commits that are reachable from `tip` and not from `known` ("" for none): at most `limit`,
-        newest first, without merges."""
+        """Hashes of the commits that are reachable from `tip` and not from `known`: at most `limit`, newest first,
+        without merges. `known` has no effect if it is "" or not in the repository."""
         asked = ["rev-list", "--no-merges", f"--max-count={limit}", tip]
         if known and self.has(known):
             asked.append(f"^{known}")
@@ -96,7 +96,7 @@ class CommitReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            # The output for this one commit is larger than `git` accepts, or the commit cannot be read.
+            # The output for this one commit exceeds the limit of `gitcmd.git`, or the commit cannot be read.
             if len(shas) == 1:
                 return
             half = len(shas) // 2

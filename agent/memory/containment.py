@@ -27,13 +27,14 @@ the query that the record covers."""
 LONGEST_TEXT = 250
 """Maximum number of characters of a short record."""
 ENOUGH = 4
-"""A record counts as fully contained in a query if the query contains terms with the weight of the record's ENOUGH
-heaviest terms, or of a third of its terms if that is more."""
+"""A record counts as fully contained in a query if the terms that the query contains weigh as much as the record's
+ENOUGH heaviest terms together, or its heaviest third if that is more terms."""
 LEAST = 2.0
-"""The lowest weight of a whole record, so that one matching term of a record with two terms is not a full match."""
+"""The matching terms must weigh at least this much for a full match, so that one term is not a full match of a record
+with two terms."""
 PARTIAL = 0.99
-"""Maximum of the share of a record that a query contains.  Only a record that has every term of the query gets the
-relevance 1."""
+"""The largest result of `Containment`, even for a record that the query contains in full. Only a record that itself has
+every term of the query gets the relevance 1."""
 PART = 0.7
 """Share of the weight of a long term of a record that counts if the query contains only the beginning or end of the
 term."""
@@ -69,7 +70,7 @@ _KANJI = re.compile("[\u3400-\u9fff]{2,}")
 
 class Containment:
     """`Containment(query, terms, counts, total, common)(text)` is the share of a text that the query contains, 0 to
-    PARTIAL.
+    PARTIAL; 0 for a text that is too long for a short record.
 
     `counts` has the number of records for each query term that occurs among `total` records; `common` are the terms of
     COMMON_WORDS.
@@ -96,8 +97,8 @@ class Containment:
         self.known: dict[str, float] = {}
 
     def may_hold(self, terms: Collection[str]) -> bool:
-        """Whether the query contains at least one of the terms of a text that is not common, or the beginning or end of
-        one; a cheap check before the whole text is compared."""
+        """Whether the query contains at least one term of a text, other than common words, or the beginning or end of a
+        term; a cheap check before the whole text is compared."""
         return not self.rare.isdisjoint(terms) or any(map(self._has_part, terms))
 
     def _has_part(self, term: str) -> bool:

@@ -46,15 +46,15 @@ class MemoryDatabase(Database):
         migrate.bring_up(self, _migrate)
 
     def stop(self) -> None:
-        """Interrupt the statement that another thread runs on memory.db, and refuse every later statement. Never
-        waits."""
+        """Interrupt the statement that another thread runs on memory.db; every later statement raises
+        MemoryUnavailable. Never waits."""
         self._stopped = True
         self._connection.interrupt()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """A context manager within which all statements see one state of the file, whatever other processes write
-        meanwhile; the statements may only read.  Inside a transaction, `reading` changes nothing."""
+        meanwhile; the statements may only read. Within a write transaction of this thread, `reading` has no effect."""
         self._same_process()
         with self._lock:
             if self._is_open and self._connection.in_transaction:

@@ -43,7 +43,7 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
 
     An event with a `client_token` that is already stored is not stored again: the number of the stored event is
     returned. An event that was removed by `memory forget` before is not stored again: the number of the log entry of
-    that removal is returned. Raises UsageError for an actor, session or trust that is not allowed.
+    that removal is returned. Raises UsageError for an actor, session, trust or timestamp that is not allowed.
     """
     check_name(event.actor_id, "actor")
     check_name(event.session_id, "session")
@@ -168,8 +168,8 @@ class EventSearch:
             return []
         before = None if before is None else stamp_of(before)
         found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
-        # The events with a candidate of the search in their window get a score too: AFTER events before each candidate
-        # and BEFORE events after it.
+        # An event gets a score too if a candidate of the search is in its window: these are the AFTER events before
+        # each candidate and the BEFORE events after it.
         near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
         places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
         scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})

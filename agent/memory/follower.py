@@ -29,7 +29,7 @@ class Follower:
         self.pieces: list[bytes] = []
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Store the log entries in memory.db and apply them to its tables, inside a transaction."""
+        """Store the log entries in memory.db and apply them to its tables; the caller must have begun a transaction."""
         for entry in entries:
             self.local.insert(entry)
             if entry.operation == FORGOTTEN and entry.payload is not None:

@@ -131,9 +131,9 @@ def _close(database: MemoryDatabase, found: ForgetSelection) -> None:
 
 
 def forget(write: Writing, found: ForgetSelection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
-    """Remove the selected events and records from the log and from the tables, inside a transaction.  `commits` and
-    `actor` describe the removed part of the history of commits; other hosts read them from the log and remove the same
-    part."""
+    """Remove the selected events and records from the log and from the tables; the caller must have begun a
+    transaction. `commits` and `actor` describe the removed part of the history of commits; other hosts read them from
+    the log and remove the same part."""
     tombstones = []
     for event_id in sorted(found.events):
         (row,) = write.run("event_get", id=event_id)

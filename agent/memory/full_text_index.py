@@ -37,7 +37,8 @@ neighbours in the window, a long neighbour would outweigh the text itself.
 SESSION = 100
 """Maximum number of terms of a text that are indexed in the document of its session."""
 _NEAR = 1000
-"""Changed texts of a session are handled in separate queries if their keys are further apart than this."""
+"""The changed texts of a session are divided, where two successive keys differ by more than this, into runs; each run
+is read by a query of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class FullTextSearch:
         self.kind: Kind = index.kind
 
     def query(self, terms: Sequence[str]) -> SearchQuery:
-        """Make a Query from terms, with the number of texts for each term."""
+        """Make a SearchQuery from terms, with the number of texts for each term."""
         counts = self.index.counts(terms)
         known = sorted((term for term in terms if term in counts), key=lambda term: (counts[term], term))[:MOST_TERMS]
         return SearchQuery(terms, counts, known)
@@ -92,8 +92,8 @@ class FullTextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # the window of a text contains the terms of the text, so a text that matches although no window of it
-            # matches has no window in the index
+            # the window of a text contains the terms of the text; so if the text matches and no window does, the index
+            # has no window for it, since it is the only text of its session
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made
