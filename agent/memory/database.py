@@ -53,7 +53,7 @@ class MemoryDatabase(Database):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A context manager within which all statements see one state of the file, whatever other processes write
+        """A context manager within which all statements see one state of the file, although other processes may write
         meanwhile; the statements may only read. Within a write transaction of this thread, `reading` has no effect."""
         self._same_process()
         with self._lock:

@@ -348,9 +348,9 @@ class Workspace:
         self.update_state(**fields)
 
     def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
-        """Start with commits that an earlier task has not published: fetch them from its git directory `git_dir`, whose
-        HEAD is `commit`, and set this task's branch and files to `commit`.  This tree must not contain any work yet.
-        `refused`: the checks refused to publish these commits, so the next commit replaces them.  If GitError is
+        """Start with commits that an earlier task has not published: fetch them from its git directory `git_dir`, in
+        which HEAD is `commit`, and set this task's branch and files to `commit`. This tree must not contain any work
+        yet. `refused`: the checks refused to publish these commits, so the next commit replaces them. If GitError is
         raised, the tree stays as it was created."""
         ref = "refs/makimono/earlier"
         serve = ("--upload-pack", "git -c safe.directory=* upload-pack")

@@ -24,9 +24,10 @@ class GitLabAdapter(Forge, Protocol):
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
     `groups`: owners of projects that are groups, not people. `members`: (time of the request by the monotonic clock,
-    (path, project) of each project of which the account is a member). Each poll of GitLab has a new task getter, so the
-    adapter stores the facts that a later poll needs: `told` (the problems that were reported already), `askers` (state
-    of a waiting issue → account that asked for the work) and `unanswered` (the lists that GitLab did not answer).
+    the (path, project) of each project of which the account is a member); None before the first request. Each poll of
+    GitLab has a new task getter, so the adapter stores the facts that a later poll needs: `told` (the problems that
+    were reported already), `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the
+    lists that GitLab did not answer).
     """
 
     section: Any

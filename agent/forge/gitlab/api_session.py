@@ -1,10 +1,10 @@
 """Sends requests with the library python-gitlab, and changes three behaviours of that library.
 
-`api_session.py` imports python-gitlab, which takes 0.15 s; it is imported at the first request, so a process without a
-GitLab task does not import python-gitlab. python-gitlab drops the headers of an error (such as Retry-After), follows a
-redirect to any host with the token, and reads `~/.netrc`; `api_session.py` stores the last answer with its headers,
-refuses a redirect to another host, and does not read `~/.netrc`. `api_session.py` does not wait for a rate limit and
-does not repeat a failed request.
+`api_session.py` imports python-gitlab, which takes 0.15 s. This module itself is imported at the first request, so a
+process without a GitLab task does not import python-gitlab. python-gitlab drops the headers of an error (such as
+Retry-After), follows a redirect to any host with the token, and reads `~/.netrc`; `api_session.py` stores the last
+answer with its headers, refuses a redirect to another host, and does not read `~/.netrc`. `api_session.py` does not
+wait for a rate limit and does not repeat a failed request.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ def recent_in(
 ) -> Iterator[tuple[TaskKey, Comment, str]]:
     """(key, title and text as a comment, time of the last change) of each open issue or merge request (`collection`)
     that has changed since `since`; merge requests that the program has opened, and confidential issues, are left out.
-    `served`: (owner, repository) as in task keys → project."""
+    `collection` is "issues" or "merge_requests"; `served`: (owner, repository) as in task keys → project."""
     query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
     kind, path = KINDS[collection], f"{served[owner, repo].path}/{collection}"
-    # The poll for waiting issues reports a project that cannot be read.
+    # A project that cannot be read is left out; the poll for waiting issues reports it.
     with suppress(ForgeRefused, ForgeAccessRefused):
         for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
             who, made = item.get("author"), utc(item.get("created_at"))

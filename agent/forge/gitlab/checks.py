@@ -81,7 +81,8 @@ class CheckReader:
         return found[0] if found else None
 
     def _failed(self, pipeline: dict[str, Any]) -> Iterator[Check]:
-        """The failed jobs of a pipeline; if the pipeline has none, the failed statuses that other services have set."""
+        """The failed jobs of a pipeline; if it has none, the failed statuses that other services have set for its
+        commit. Jobs and statuses that are allowed to fail are left out."""
         jobs = f"{self.project.path}/pipelines/{pipeline['id']}/jobs"
         found = [
             Check(str(job["name"]), "failed", str(job.get("failure_reason") or ""), str(job["id"]))

@@ -72,8 +72,9 @@ class GitLabWire(RestClient):
         answer: HttpAnswer,
         number: int,  # noqa: ARG002 - GitLab's header names the next page, so `number` is not used
     ) -> tuple[str, dict[str, Any]] | None:
-        """The next page of a list if the answer has no `Link` header, which a proxy may have removed; GitLab's header
-        `x-next-page` has the number of the next page. None after the last page."""
+        """(path, parameters) of the next page of a list, by GitLab's header `x-next-page`, for an answer without a
+        `Link` header, which a proxy may have removed. None after the last page, or if the answer has a `Link`
+        header."""
         page = answer.headers.get("x-next-page", "")
         return (path, {**params, "page": page}) if page.isdigit() and "link" not in answer.headers else None
 

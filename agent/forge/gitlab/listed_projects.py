@@ -44,7 +44,7 @@ class ListedProjects:
         return self.owner is None or name.startswith(f"{self.owner}/".casefold())
 
     def served(self) -> list[tuple[str, Project]]:
-        """(path as in task keys, project) of each listed project that can have tasks. For another listed project a
+        """(path as in task keys, project) of each listed project that can have tasks. For each other listed project a
         problem is stored (`take_problems`); a refusal that was reported before is not stored again.
 
         Raises ForgeUnreachable when GitLab as a whole does not answer, or the last error when no listed project can
@@ -86,7 +86,8 @@ class ListedProjects:
 
     def take_problems(self) -> tuple[ForgeError, ...]:
         """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
-        cannot have tasks, ForgeUnreachable for one that did not answer."""
+        cannot have tasks, ForgeUnreachable for projects that did not answer, or that wait for a later poll since they
+        did not answer before."""
         problems, self._problems = tuple(self._problems), []
         return problems
 

@@ -1,5 +1,5 @@
 """The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields, and
-finds the numbers of the merge requests that the bot opened for a task.
+finds the numbers of the merge requests that this program opened for a task.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
 push; GitLab answers 409 to a second merge request with the same branch and target.
@@ -68,7 +68,7 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # the items of the list have all fields that `update` reads from a single merge request
+        for item in items:  # `update` reads them in place of the single merge requests
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
@@ -186,8 +186,8 @@ class MergeRequests:
             log.get("forge").warning("review_not_asked", pull=number, who=name, why=str(error))
 
     def _find_request_note(self, path: str, name: str, *, since: str) -> str | None:
-        """The id of the system note that GitLab has written about a request for a review after the time `since`; None
-        if there is none. Each request notifies the reviewer:
+        """The id of the newest system note by which GitLab records, after the time `since`, that `name` was asked for a
+        review; None if there is none. The note is looked for because a second request would notify the reviewer again:
         https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/request_review_service.rb
         """
         clock.sleep(LOOK_UP_WAIT)
@@ -251,8 +251,8 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
 def opened_for(
     items: TaskItems, key: TaskKey, project: Project, prefixes: Iterable[str], patience: float
 ) -> tuple[int, ...]:
-    """The numbers of the merge requests that the bot opened for the task of an issue; the comments on them belong
-    to the task."""
+    """The numbers of the merge requests that this program opened for the task of an issue; the comments on them belong
+    to the task. () for a task that is a merge request itself."""
     if is_merge(key):
         return ()
     path = f"{items.path(key, project)}/related_merge_requests"
