@@ -55,10 +55,11 @@ class Preview:
     """The next request of a task to the model, as far as it can be built.
 
     `path` is the file with the request in its wire format, None when there is none (`notes` has the reason); `url` is
-    the address to which the request would be sent. `dialect` is the kind of model server, `learnt` are the facts that
-    were learnt from its refusals. `parts` is the plan as a table, `layers` the tokens by layer, `tokens` the total that
-    is compared with `limits`. `by_counter` is the total of the token counter alone, which differs from `tokens` once a
-    provider has reported a count. `reported`: `tokens` contains a number that the provider reported.
+    the address to which the request would be sent, "" if there is none. `dialect` is the kind of model server, `learnt`
+    are the facts that were learnt from its refusals. `parts` is the plan as a table, `layers` the tokens by layer,
+    `tokens` the total that is compared with `limits`. `by_counter` is the total of the token counter alone, which
+    differs from `tokens` once a provider has reported a count. `reported`: `tokens` contains a number that the provider
+    reported.
     """
 
     row: Row
@@ -120,8 +121,9 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     """The next request of the task with a uuid that begins with `prefix`, built in the empty folder `place`, with the
     plan options `options` if given.
 
-    `preview` asks the model's server only for its loaded window, and sends no chat request.  Raises UsageError for an
-    unknown uuid, or ConfigError.
+    `preview` asks the model's server only for its loaded window, and sends no chat request. Raises UsageError when no
+    task, or more than one, has a uuid that begins with `prefix`, and ConfigError when no client can be made for the
+    configured model.
     """
     settings = wiring.settings
     uuid = wiring.ledger.resolve(prefix)
@@ -274,7 +276,7 @@ def _preview_of_task(
 
 
 def _learnt(wiring: Wiring, row: Row) -> dict[str, int]:
-    """The windows (tokens) that the task learnt from errors, by model."""
+    """The window (tokens) that the task learnt from an error, under the name of its model; empty if it learnt none."""
     [found] = wiring.db.run("task_get", uuid=row.uuid)
     return {found["learnt_model"]: found["learnt_window"]} if found.get("learnt_window") else {}
 

@@ -38,8 +38,8 @@ class RetryReport:
 
 
 def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[str | None, Refusal]:
-    """Queue a task that continues the task of `row`, the newest of its issue; returns the same as
-    `enqueue.continue_task`.
+    """Queue a task that continues the task of `row`, the newest of its issue; returns (the new task's uuid, None if no
+    task was queued; the reason, or "").
 
     If `priority` is None, the new task gets the priority of `row`.
     """

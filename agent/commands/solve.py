@@ -82,8 +82,9 @@ class SolveResult:
     """The result of `solve`.
 
     `pull` is the file of the pull request, or its address on a forge; `folder` is the folder of the task; None if there
-    is none. `summary` is the final text of the model: a summary, an answer or a question. `error` is the error text of
-    a failed task, otherwise "".
+    is none. `summary` is the final text of the model: a summary, an answer or a question. `error` is the text of the
+    error because of which the task failed, was paused or put back into the queue, or was left to another worker;
+    otherwise "".
     """
 
     uuid: str
@@ -101,11 +102,12 @@ class SolveResult:
 def solve(
     settings: Settings, issue: str, repository: str | None = None, listeners: Sequence[Listener] = ()
 ) -> SolveResult:
-    """Work on `issue` until the task for it ends.
+    """Work on `issue` in one attempt, until the task for it ends, is paused, or is put back into the queue.
 
-    Raises UsageError when the issue or the repository does not exist, or when another process works on the issue;
-    HostError when no model answers. If UsageError or HostError is raised, no files or rows of the task remain. Errors
-    that end the task itself are not raised but are part of the result.
+    Raises UsageError when the issue or the repository does not exist, when another process works on the issue, or when
+    a daily limit is used up; HostError when no model answers; ConfigError as `ask_the_surroundings` does; DiskError as
+    `work_on` does. If UsageError or HostError is raised, this call leaves no files or rows behind. Errors that end the
+    task itself are not raised but are part of the result.
     """
     with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
         ask_the_surroundings(settings)
@@ -249,7 +251,7 @@ def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
     """Make the task's folder, lock it, and queue the row; yields the uuid.
 
     If a row of the issue is already queued, that row and its uuid are used. Raises UsageError when a daily limit is
-    used up, or when the issue has a task that has not ended and is not queued.
+    used up, or when the issue has a task that has not ended and is not queued, or that another process is starting.
     """
     settings, ledger, key = wiring.settings, wiring.ledger, task.get_task_key()
     if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:

@@ -2,8 +2,9 @@
 private tracker is made.
 
 Without `--repo`, `solve` works on an issue of the tracker or of a forge in its own place, as if the issue had the
-label. With `--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue. A file
-that is no issue of the tracker always gets a private tracker.
+label. With `--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue, unless
+it is an issue of the tracker and `--repo` names the issue's own repository. A file that is no issue of the tracker
+always gets a private tracker.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
 
 @contextmanager
 def on_a_forge(wiring: Wiring, address: str, text: str = "a Markdown file") -> Iterator[Task]:
-    """The task of the issue, pull request or merge request at an address; `text` says, for the message of an error,
-    what else the command accepts. Raises UsageError for an address that belongs to no configured project."""
+    """The task of the issue, pull request or merge request at an address; `text` names for the error message what the
+    command accepts instead of an address. Raises UsageError for an address that belongs to no configured project."""
     forges = [forge for forge in wiring.forges if not is_folder(forge.instance)]
     try:
         task = _at(forges, address)
@@ -109,8 +110,9 @@ def of_a_file(settings: Settings, issue: str, repository: str | None) -> IssueSo
 
 
 def on_the_tracker(settings: Settings, issue: str) -> Task | None:
-    """The task of an issue of the configured tracker, given by `#3` or by its file; None for any other file. Raises
-    UsageError if the tracker is not in use, or has no such open issue."""
+    """The task of an issue of the configured tracker, given by `#3` or by its file; None for any other file, and for
+    every file if `task_sources` has no `local`. Raises UsageError for `#3` without a tracker in `task_sources`, and for
+    an issue that is not open or cannot be read."""
     tracker = settings.local.tracker
     if number := _NUMBER.fullmatch(issue.strip()):
         if LocalForge.source not in settings.task_sources:
@@ -134,7 +136,8 @@ def on_the_tracker(settings: Settings, issue: str) -> Task | None:
 
 
 def of_that_repository(settings: Settings, issue: str, repository: str) -> Task | None:
-    """The task of an issue of the configured tracker if `repository` is the issue's own repository; else None."""
+    """The task of an issue of the configured tracker if `repository` is the issue's own repository; None for another
+    repository, and if the issue cannot be found."""
     try:
         task = on_the_tracker(settings, issue)
         forge = LocalForge(settings)

@@ -1,7 +1,8 @@
-"""Carries out orders about a task that people give outside of its issue: stop, pause, resume, and retry.
+"""Carries out commands about a task that people give outside of its issue: stop, pause, resume, and retry.
 
-Orders from the command line and from the page of the command `dashboard` have the same effect: they are written to the
-row of the task, where its worker or the daemon finds them, and the issue shows them.
+Commands from the command line and from the page of the command `dashboard` have the same effect. Stop, pause and resume
+are written to the row of the task, where its worker or the daemon finds them, and the issue shows them; retry queues a
+new task.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ OPEN_ADVICE = {
 def give_order(wiring: Wiring, prefix: str, word: Request, who: str = COMMAND_LINE) -> tuple[str, Status]:
     """Stop, pause or resume the task with a uuid that begins with `prefix`; returns (uuid, the new status of its row).
 
-    `who` is the person who gave the order: the row stores the name in `requested_by`, and the event `order_given`
-    contains it. Raises UsageError when no such task exists, or its state does not allow the order.
+    `who` is the person who gave the command: the row stores the name in `requested_by`, and the event `order_given`
+    contains it. Raises UsageError when no such task exists, or its state does not allow the command.
     """
     uuid = wiring.ledger.resolve(prefix)
     row = wiring.ledger.get(uuid)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 EXCERPT = 300
-"""The maximum characters of a text in one timeline entry; the whole text is in the file, under the number of the
-entry."""
+"""The maximum characters that an excerpt keeps of a text; the whole text is in the file, under the number of the
+timeline entry."""
 
 NO_MORE = (float("inf"), None)
 
@@ -45,11 +45,12 @@ class TimelineEntry:
     """One entry of a task's timeline.
 
     `file` and `number` say where the record of the timeline entry is. `kind` of a timeline entry is message, request,
-    tool, summary, compaction or effect; `who` is the role, the purpose, the tool, the strategy or the effect; `state`
-    is the status, for a message its finish reason. `tokens` is the size of the entry's text according to the model's
-    counter; for a compaction it is the size of the view after it. `prompt_tokens` and `completion_tokens` are the
-    numbers that the provider reported with an answer; for a request they are reported or estimated numbers, which the
-    totals of the task include. `message` is the number of the message that gave the result of a tool to the model.
+    tool, summary, compaction or effect; `who` is the role, the purpose, the tool, the strategy or the effect, for a
+    summary the messages that it replaces; `state` is the status, for a message its finish reason. `tokens` is the size
+    of a message or summary according to the model's counter, for a compaction the size of the view after it, for the
+    other kinds None. `prompt_tokens` and `completion_tokens` are the numbers that the provider reported with an answer;
+    for a request they are reported or estimated numbers, which the totals of the task include. `message` is the number
+    of the message that gave the result of a tool to the model.
     """
 
     at: str
@@ -70,8 +71,8 @@ class TimelineEntry:
 class Timeline:
     """The timeline of one task.
 
-    `folder` is None when this host has no folder of the task; `is_live` is True while a process holds the folder's
-    lock.
+    `folder` is None when this host has no folder of the task, or only one without messages while another host has the
+    conversation; `is_live` is True while a process holds the folder's lock.
 
     `notes` of a timeline are sentences about estimated numbers, missing data and damaged data.
     """
@@ -298,7 +299,8 @@ def _tools(folder: Path) -> Iterator[TimelineEntry]:
 
 
 def _results(folder: Path) -> Iterator[tuple[float, int | None]]:
-    """(number of the call, number of the message that has its result) for each tool call, in order."""
+    """(number of the call, number of the message that has its result) for each tool call with such a message, in
+    order."""
     for record in _records(folder, "messages.jsonl", every=True):
         if record.get("role") == "tool" and (call := as_int(record.get("tool_seq"))) is not None:
             yield call, record["seq"]

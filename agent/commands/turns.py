@@ -32,7 +32,8 @@ MOST_RECORDS = 2000
 """The maximum number of newest messages that are read, since a task may have many messages without an answer."""
 
 ABOUT = ("command", "path", "title", "question", "pattern", "query", "url", "text")
-"""Names of arguments that say best what a tool call is about; the first one that a call has is shown."""
+"""Names of arguments that say best what a tool call is about; of those that a call has, the first in this order is
+shown."""
 
 
 LONG_KINDS = ("system", "task", "memory")
@@ -42,7 +43,8 @@ LONG_KINDS = ("system", "task", "memory")
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One tool call: its number in tools.jsonl, what it is about, its status, the size of its result in characters, and
-    its duration; `number`, `size` and `ms` are None while the call has no result."""
+    its duration; `number`, `size` and `ms` are None while the call has no result, `number` and `ms` also if tools.jsonl
+    lacks the call."""
 
     tool: str
     about: str
@@ -126,7 +128,8 @@ def last_turns(folder: Path, count: int = TURNS) -> LastTurns:
 
 
 def about_call(tool: object, args: object) -> str:
-    """What a tool call is about, such as the command or the path in its arguments."""
+    """What a tool call is about, such as the command or the path in its arguments; for `update_plan` the number of the
+    steps that are done and the first step that is not."""
     if not isinstance(args, dict):
         return excerpt(args)
     items = args.get("items")
@@ -147,8 +150,8 @@ def _answers(records: Iterable[Json]) -> int:
 
 
 def _window(messages: list[Json], count: int) -> list[Json]:
-    """The messages from the answer that begins the last `count` turns on; all messages if the task does not have more
-    turns."""
+    """The messages from the answer that begins the last `count` turns on; if the task does not have more turns, all
+    messages, at most the newest `MOST_RECORDS`."""
     answers = [number for number, one in enumerate(messages) if _is_answer(one)]
     if len(answers) > count:
         return messages[answers[-count] :]
@@ -156,7 +159,7 @@ def _window(messages: list[Json], count: int) -> list[Json]:
 
 
 def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | Between]:
-    """The turns of the messages, and the messages that are neither answers nor results."""
+    """The turns of the messages, and the messages that are neither answers nor results nor summaries."""
     turn: Turn | None = None
     open_calls: dict[str, int] = {}  # id of a call → its position in `turn.calls`
     for record in messages:
@@ -252,7 +255,7 @@ def _effect(record: Json) -> Between:
 
 def _place(record: Json) -> str:
     """The address or the id of the object that an effect has created on the forge; "" for a receipt that concerns only
-    this program."""
+    this program, and for a record that is no receipt."""
     receipt = record.get("receipt")
     if record.get("state") != "receipt" or not isinstance(receipt, dict):
         return ""
