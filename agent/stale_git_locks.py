@@ -51,7 +51,7 @@ def remove(path: Path) -> bool:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a process has the file open, among those whose descriptors this process may read."""
+    """Whether a process has the file open, among those of which this process may read the descriptors."""
     try:
         wanted = path.stat(follow_symlinks=False)
     except OSError:

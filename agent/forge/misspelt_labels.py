@@ -1,6 +1,6 @@
 """Compares the labels of the configuration with the labels that exist on a forge, to find misspelt labels.
 
-The program ignores an issue whose label is spelt in another way than the configured label, and without this check
+The program ignores an issue if its label is spelt in another way than the configured label, and without this check
 nobody would notice. The adapters read the labels; `misspelt_labels.py` compares them with the configured labels and
 writes the sentences for the operator.
 """

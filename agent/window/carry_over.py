@@ -302,7 +302,7 @@ def recorded(tools: Iterable[Json]) -> Iterator[Call]:
 
 
 def asked(messages: Iterable[Json]) -> Iterator[Call]:
-    """Name and arguments of each tool call in records of messages.jsonl, whatever its result."""
+    """Name and arguments of each tool call in records of messages.jsonl, with any result or none."""
     for record in messages:
         for call in record.get("tool_calls") or ():
             function = call.get("function") or {}

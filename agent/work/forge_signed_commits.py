@@ -127,8 +127,8 @@ def _folders(path: str) -> list[str]:
 def _write(git_dir: Path, answer: MadeCommit) -> bool:
     """Write the commit of the host's answer into the git directory; returns whether it has the name in the answer.
 
-    A signature is a header after the committer, whose further lines begin with a space (gitformat-signature(5)).  The
-    signature of GitHub's own commits ends with an empty line, which an answer may lack.
+    A signature is a header after the committer; the further lines of the header begin with a space
+    (gitformat-signature(5)). The signature of GitHub's own commits ends with an empty line, which an answer may lack.
     """
     head, _, message = answer.payload.partition("\n\n")
     plain = answer.signature.rstrip("\n")
