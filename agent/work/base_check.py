@@ -91,7 +91,7 @@ def _key(settings: Settings, workspace: Workspace, base: str, sandbox: str) -> s
 
 
 def _read(path: Path) -> Verdict | None:
-    """Read a cached verdict; None for a missing or unreadable file, after which the verdict is computed again."""
+    """Read a cached verdict; None for a missing or damaged file, after which the verdict is computed again."""
     try:
         return Verdict.from_dict(orjson.loads(path.read_bytes()))
     except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):

@@ -34,7 +34,7 @@ CHUNK = 1 << 18
 STREAM_SECONDS = 600.0
 """The maximum number of seconds of a git that writes a difference or a history."""
 BATCH = 16 << 20
-"""The maximum number of bytes of objects that one git reads at once."""
+"""The maximum number of bytes of objects that one git reads at once; a larger object is read alone."""
 LINK = 1 << 16
 """The maximum bytes of the target of a symlink; Linux allows 4095 (symlink(7))."""
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
@@ -304,7 +304,8 @@ def unfit(git_dir: Path, changes: list[RawChange]) -> list[str]:
 
 
 def bare_folders(git_dir: Path, changes: Sequence[RawChange], head: str) -> list[str]:
-    """Folders with a changed path that git treats as a bare repository, at `head` or after `changes`.
+    """Folders with a changed path that git would treat as a bare repository if they had all files that they have at
+    `head` and that `changes` put there.
 
     The root of the work tree is excluded, because git finds `.git` there first. Git runs programs that the config of a
     bare repository in the tree names (safe.bareRepository in git-config(1)).
@@ -335,8 +336,8 @@ def files_at(git_dir: Path, commit: str) -> list[str]:
 
 
 def file_at(git_dir: Path, commit: str, path: str) -> bytes | None:
-    """The content of a file in a commit, following symlinks inside the repository; None if it does not exist, or if its
-    name has a line break."""
+    """The content of a file in a commit, following symlinks inside the repository; None if there is no such file, or if
+    its name has a line break."""
     if "\n" in path:
         return None
     asked = f"{commit}:{path}\n".encode("utf-8", "surrogateescape")

@@ -30,7 +30,7 @@ LONGEST = 1000
 """Number of characters of an output line that are examined, so that the time of a pattern is bounded."""
 
 MOST = 5000
-"""The maximum number of failing tests, and of different lines, in an outline; an outline that reaches it is
+"""The maximum number of failing tests, and of different lines, in an outline; if an output has more, its outline is
 incomplete."""
 
 FAILING = re.compile(

@@ -84,7 +84,7 @@ class Checkout:
                 self.workspace.reports.append(line)
 
     def change_owner(self) -> None:
-        """Change the owner of the checkout, so that commands can write to it."""
+        """If commands run as another user, change the owner of the checkout, so that they can write to it."""
         if self.workspace.owner_uid is not None:
             untrusted_tree.change_owner(self.tree, self.workspace.owner_uid)
             untrusted_tree.change_owner(self.home, self.workspace.owner_uid)

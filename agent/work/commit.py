@@ -1,10 +1,10 @@
 """Creates a commit from a work tree: selects the changes, and commits them without any hook, filter or editor.
 
 A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
-excludes.  Files that cannot or must not be committed are left out and reported, for example: files that a repository
+excludes. Files that cannot or must not be committed are left out and reported, for example: files that a repository
 cannot contain (FIFO, socket, device), unreadable files, files with a name that counts as `.git`, nested repositories,
-files that are mostly a hole (git would read and store every zero), and files that are larger than the host accepts.  A
-file that is left out does not prevent the commit of the others.  A commit never changes a submodule.
+files with too many holes (`HOLES`; git would read and store every zero), and files that are larger than the host
+accepts. A file that is left out does not prevent the commit of the others. A commit never changes a submodule.
 
 A commit preserves modes, renames and binary files. Paths are passed to git and read from git with `-z`, because git
 otherwise quotes non-ASCII names.
@@ -110,7 +110,7 @@ class Index:
         return removed, present + fields_of(new.output)
 
     def _small(self, paths: list[str]) -> list[str]:
-        """Those of `paths` that the host accepts; the others are added to `too_large`."""
+        """Those of `paths` that the host accepts; `too_large` becomes the list of the others."""
         self.too_large, small = [], []
         for path in paths:
             size = size_of(self.tree, path)
@@ -257,7 +257,7 @@ def commit(
 
 def clean_message(message: str) -> str:
     """A model's commit message, safe to publish: without control characters, HTML comments and this program's markers,
-    and with at most MESSAGE_LIMIT characters."""
+    and with at most MESSAGE_LIMIT characters; `Change` if nothing of it remains."""
     text = message.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     text = _MARKER.sub("", _COMMENT.sub("", text))
     text = "".join(sign for sign in text if sign in "\n\t" or (sign.isprintable() or sign in KEPT))

@@ -74,7 +74,8 @@ class CommitExclusions:
         )
 
     def left_behind(self, written: Iterable[str], committed: set[str], differing: set[str]) -> list[str]:
-        """The files of `written` that exist in the tree, but are missing or different in the commit; one line each."""
+        """The files of `written` that exist in the tree, but are missing or different in the commit; one line each, and
+        after SHOWN of them one line with the number of the others."""
         found = []
         for path in dict.fromkeys(written):
             if (path in committed and path not in differing) or not self._is_file(path):

@@ -4,9 +4,9 @@ Each delivery looks once for changes that others made, before it publishes.
 
 Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them, or the delivery
 ends with PushRejected. If the base branch has moved, the task's commits are rebased onto it, provided that the task
-wrote every commit of its branch; the checks then run on exactly the commits that are delivered. If a rebase would
-conflict, the task's commits stay unchanged. `concurrent_changes.py` fetches and rebases, but pushes nothing;
-`Publisher` pushes. docs/forges.md, "Others work too", describes the cases.
+wrote every commit of its branch, that none is a merge, and that git is new enough; the checks then run on exactly the
+commits that are delivered. If a rebase would conflict, the task's commits stay unchanged. `concurrent_changes.py`
+fetches and rebases, but pushes nothing; `Publisher` pushes. docs/forges.md, "Others work too", describes the cases.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class ConcurrentChanges:
     """What other people changed in the base branch and in the task's branch, as `catch_up` found it.
 
-    `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
-    the base branch no longer exists, `removed` is True if somebody removed the pushed branch.
+    `notes` are sentences for people, `conflicts` the paths in which the base branch conflicts with the task's branch,
+    `base_gone` is True if the base branch no longer exists, `removed` is True if somebody removed the pushed branch.
     """
 
     notes: tuple[str, ...] = ()

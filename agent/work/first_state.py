@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def first_state(mirror: Mirror, branch: str, base: str | None, start_at: str | None) -> WorkspaceState:
-    """The state of a new workspace with the new branch `branch`.
+    """The state of a new workspace with the new branch `branch`; in an empty repository it starts without a commit.
 
     `base`: the branch from which the task starts (None means the default branch). `start_at`: a branch or commit of the
-    mirror at which to start instead of the base. Raises BaseMissing, which lists the branches that exist. Raises
-    WorkError if `branch` cannot be the name of a branch.
+    mirror at which to start instead of the base. Raises BaseMissing if the base, or what `start_at` names, does not
+    exist. Raises WorkError if `branch` cannot be the name of a branch.
     """
     checked = git("check-ref-format", f"refs/heads/{branch}", negative=1)
     if checked.returncode != 0 or branch.startswith("-"):

@@ -125,7 +125,8 @@ def _folders(path: str) -> list[str]:
 
 
 def _write(git_dir: Path, answer: MadeCommit) -> bool:
-    """Write the commit of the host's answer into the git directory; returns whether it has the name in the answer.
+    """Write the commit of the host's answer into the git directory, if it has the name in the answer; returns whether
+    it has.
 
     A signature is a header after the committer; the further lines of the header begin with a space
     (gitformat-signature(5)). The signature of GitHub's own commits ends with an empty line, which an answer may lack.
@@ -143,7 +144,7 @@ def _write(git_dir: Path, answer: MadeCommit) -> bool:
 
 
 def _head(tree: str, parents: Sequence[str]) -> str:
-    """The first lines of a commit."""
+    """The beginning of a commit's text, up to the word `author`."""
     return "".join([f"tree {tree}\n", *(f"parent {one}\n" for one in parents), "author "])
 
 

@@ -98,7 +98,8 @@ def why_not_raw(
 
 
 def is_converted(tree: Path, path: str, name: str) -> bool:
-    """Whether the file is in the form in which the filter `name` commits it, or cannot be read."""
+    """Whether the file is in the form in which the filter `name` commits it, or cannot be read; True for a filter that
+    FILTERS does not name."""
     return all(_looks_like(tree, path, converted) for names, converted, _ in FILTERS if names.fullmatch(name))
 
 
@@ -122,7 +123,7 @@ def git_dir_without_attributes(git_dir: Path, name: str = "plain.git", attribute
 def _looks_like(tree: Path, path: str, converted: re.Pattern[bytes]) -> bool:
     """Whether the file has the form into which its filter converts it.
 
-    True for a symlink and for a missing file: git applies no filter to them.
+    True for a symlink and for a missing file, since git applies no filter to them, and for an empty or unreadable file.
     """
     root = filetree.open_folder(tree)
     try:

@@ -92,7 +92,7 @@ class WorkspaceState:
     """The source and the progress of a workspace, stored as `git/makimono.json`.
 
     - `start`: the commit at which the task's branch started.
-    - `base_commit`: the commit of the base branch (None for an empty repository).
+    - `base_commit`: the commit of the base branch on which the task's work is based (None for an empty repository).
     - `ready`: whether the first checkout was complete; a tree that is ready is recreated only after its removal
       (`gone`).
     - `setup`: the key of the set-up that is in the tree.

@@ -27,8 +27,8 @@ _REF = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40,}+ (?:refs/|HEAD)")
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """The server's answer to a request for the refs: `is_git` is False for a page, `has_refs` tells whether the answer
-    lists a ref, `came` describes the answer for people."""
+    """The server's answer to a request for the refs: `is_git` is False for a page and for an error, `has_refs` tells
+    whether the answer lists a ref, `came` describes the answer for people."""
 
     is_git: bool
     has_refs: bool
