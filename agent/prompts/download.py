@@ -65,7 +65,7 @@ def read_download(settings: Settings) -> Downloaded | None:
 
 def mark_of_download(settings: Settings) -> tuple[str, float]:
     """Returns (a text that changes when the document with templates changes, the time of its download in seconds since
-    1970)."""
+    1970); ("", 0.0) if no document is stored."""
     found = read_download(settings)
     if found is None:
         return "", 0.0

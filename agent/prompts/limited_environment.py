@@ -2,10 +2,10 @@
 
 Jinja's sandbox refuses access to the interpreter, but does not limit memory: a template may double a text forty times
 (https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja). In this environment
-each step of a loop or macro, and each result of a filter, an operator or a concatenation, is counted against a budget
-for one rendering. The size of a result in a template is checked before the memory of the result is allocated. The
-limits of a rendering need no signal and no second process, and work in each thread. Templates of the user can use only
-the filters and methods that `limited_environment.py` lists.
+each run of the body of a loop or macro, and each result of a filter, an operator or a concatenation, is counted against
+a budget for one rendering. The size of a result that may be much larger than its arguments is checked before it is
+computed. The limits of a rendering need no signal and no second process, and work in each thread. Templates of the user
+can use only the filters and methods that `limited_environment.py` lists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TEMPLATE_LIMIT = 64 << 10
 """The maximum number of characters of a template of the user."""
 CONTEXT_LIMIT = 256 << 10
-"""The maximum total of characters and values that are passed to a template."""
+"""The maximum total of characters in texts, and of items in containers, that are passed to a template."""
 OUTPUT_LIMIT = 512 << 10
 """The maximum number of characters of a text rendered from a template, and of any value that the template computes."""
 WORK_LIMIT = 8 << 20
@@ -64,7 +64,8 @@ FILTERS = (
     *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse"),
     *("select", "selectattr", "sort", "string", "title", "trim", "truncate", "unique", "upper", "wordcount"),
 )
-"""Filters of Jinja that templates may use as they are, since their results are not much larger than their arguments."""
+"""Filters of Jinja of which the arguments and the result are only counted, since a result is not much larger than the
+arguments."""
 
 _FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA-Z%]")
 _WIDEST = 100
@@ -107,8 +108,9 @@ def spend(amount: int) -> None:
 
 
 def size(value: object) -> int:
-    """The number of characters of a text, or of the characters and items in a container; an item that is in a container
-    twice counts twice. Raises LimitExceeded for a size above OUTPUT_LIMIT, or a number above LARGEST_NUMBER."""
+    """The number of characters of a text, or of the characters and items in a container, and 0 for another value; an
+    item that is in a container twice counts twice. Raises LimitExceeded for a size above OUTPUT_LIMIT, or an integer
+    that is not between -LARGEST_NUMBER and LARGEST_NUMBER."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
@@ -183,8 +185,8 @@ def _indent(value: object, width: int = 4, first: bool = False) -> str:
 
 
 def _narrow(name: str, number: object, least: int = 0) -> int:
-    """The argument `number` of the template filter `name` as an integer; raises LimitExceeded if the number is too
-    small or too large."""
+    """An argument of the template filter `name` as an integer; raises LimitExceeded unless `number` is a number from
+    `least` to _WIDEST."""
     if not isinstance(number, int | float) or not least <= number <= _WIDEST:
         raise LimitExceeded(f"{name} takes a number from {least} to {_WIDEST}")
     return int(number)
@@ -279,7 +281,7 @@ def _range(*numbers: int) -> range:
 
 _OWN = (spend, joined, _measured, _counted_items)
 _SCOPES = ("_loop_vars", "_block_vars")
-"""Arguments that Jinja adds to a call in a template: the variables of the scope of the call."""
+"""The names of the arguments that Jinja adds to a call in a template; their values are the variables in scope there."""
 
 
 # --- the environment -----------------------------------------------------------------------------------------------

@@ -89,10 +89,10 @@ class TemplateLoader:
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
         """Read the source again if `mode` requires that, and return the revision of `name` as `load` does.
 
-        With the mode `auto` the source of the templates is read if it has changed on disk. With the mode `ttl` the
-        source of the templates is read if the revision of `name` is older than its `ttl_seconds`. With the mode `force`
-        the source of the templates is read in any case. After any failure of a reload the set of templates in use does
-        not change.
+        With the mode `auto` the source of the templates is read if the folder, or the downloaded document, has changed.
+        With the mode `force` the document is first downloaded again, and the source is read in any case. The mode `ttl`
+        is `force` if this process read the source `ttl_seconds` of `name` ago or earlier, else nothing is read. After a
+        failure of a reload the set of templates in use does not change. Raises TemplateRefused for an unknown mode.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
@@ -139,8 +139,8 @@ class TemplateLoader:
         """Ask the server of `prompts.url` for a changed set of templates, and store it in base_dir; the next `refresh`
         puts it in use.
 
-        Only one thread downloads templates at a time. A failure to download templates is announced once and not
-        raised."""
+        If another thread downloads templates already, nothing is done. A failure to download templates is announced
+        once and not raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:
@@ -193,7 +193,7 @@ class TemplateLoader:
             self._read(mark)  # base_dir cannot be written: this process does not store the set of templates
 
     def _adopt(self, stored: Stored) -> None:
-        """Start to use the set of templates that another process has stored."""
+        """Start to use the set of templates that base_dir stores; nothing changes if it stores none."""
         if stored.program:
             known, found = self.current, stored.templates
             same = known is not None and (found is None or found.sha256 == known.sha256)
@@ -257,9 +257,9 @@ class TemplateLoader:
     # --- tasks ---------------------------------------------------------------------------------------------------
 
     def of_task(self, folder: Path) -> TemplateSet | None:
-        """The set of templates of the task with this folder: the set that the folder records, or for a new task the set
-        in use, which is then recorded. Returns None if the task uses the program's own templates. Raises
-        DiskError."""
+        """The set of templates of the task with this folder: the set that the folder records, or for a task without
+        messages the newest valid set, which is then recorded. Returns None if the task uses the program's own
+        templates; a damaged record is announced, and they are used then too. Raises DiskError."""
         try:
             found = template_store.read_of_task(folder, self._report_unusable)
         except TemplateRefused as error:

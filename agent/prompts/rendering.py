@@ -191,14 +191,14 @@ _thread = threading.local()
 
 
 def set_replacements(replacements: Replacements | None) -> None:
-    """Use these replacements of templates from now on in all threads; None means that only the program's own templates
-    are used."""
+    """Use these replacements of templates from now on in all threads that are not inside `using_in_thread`; None means
+    that only the program's own templates are used."""
     _InUse.replacements = replacements
 
 
 @contextmanager
 def using(replacements: Replacements | None) -> Iterator[None]:
-    """Use these replacements of templates inside the block."""
+    """Call `use` with these replacements for the time of the block, and with the earlier ones at its end."""
     before = _InUse.replacements
     set_replacements(replacements)
     try:
@@ -308,7 +308,7 @@ def versions() -> dict[str, str]:
 
 def describe(name: str) -> tuple[str, list[Variable]]:
     """The description of a template and the list of its variables, from the comment at its beginning. Raises ValueError
-    if the template does not begin with such a comment."""
+    if the template does not begin with such a comment, or a line about a variable has another form."""
     head = _HEAD.match(source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")

@@ -38,11 +38,11 @@ class TemplateRefused(ConfigError):
 class TemplateRevision:
     """One version of one template, of the user or of the program itself.
 
-    `version` is the version that the template's author gave, or the beginning of the hash if the author gave none.
+    `version` is the version that the template's author gave, or 12 digits of a hash of the template if there is none.
     `schema_ref` is the name of a JSON schema in the folder of the templates or in the downloaded document, "" for none.
     `variables` maps each variable of the template to its meaning. `loaded_at` is the time at which the template was
-    loaded. `ttl_seconds` is None for the default (`prompts.ttl_seconds`). `sha256` is the hash, in hex, of all fields
-    except `loaded_at` and a version that the author did not give, and of the schema.
+    loaded. `ttl_seconds` is None for the default (`prompts.ttl_seconds`). `sha256` is a hash, in hex; for a template of
+    the user it covers the schema and all fields but `loaded_at` and a version that the author did not give.
     """
 
     name: str
@@ -77,7 +77,7 @@ def make_revision(fields: Mapping[str, Any], schema: Any, loaded_at: str) -> Tem
 
 
 def environment(*, published: bool) -> LimitedEnvironment:
-    """The environment that compiles templates of the user; it is made at the first use."""
+    """The environment that compiles templates of the user; each of the two (`published`) is made at its first use."""
     if published not in _environments:
         _environments[published] = LimitedEnvironment(published=published)
     return _environments[published]
@@ -87,8 +87,8 @@ def environment(*, published: bool) -> LimitedEnvironment:
 class TemplateSet:
     """A set of checked templates by name, with their schemas by `schema_ref`.
 
-    `failed` is called as (name of the template, error) if a template cannot be rendered for a task, once for each name;
-    the program's own template is then used instead. `sha256` is the hash of the whole set of templates.
+    `failed(name, error)` is called when the template `name` cannot be rendered for a task, once for each name; the
+    program's own template is then used, if there is one. `sha256` is the hash of the whole set of templates.
     """
 
     revisions: Mapping[str, TemplateRevision]
@@ -111,7 +111,7 @@ class TemplateSet:
         return self.revisions[name].version if name in self.revisions else None
 
     def digest(self, name: str) -> str | None:
-        """The SHA-256 of the template `name`; None when this set does not have the template."""
+        """The `sha256` of the revision of the template `name`; None when this set does not have the template."""
         return self.revisions[name].sha256 if name in self.revisions else None
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:

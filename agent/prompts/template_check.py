@@ -36,7 +36,7 @@ MUST_USE = {
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.ScopedEvalContextModifier)
 _SHORT = 200
 SECONDS = 5.0
-"""The maximum CPU time in seconds for rendering one template with all samples."""
+"""The CPU time in seconds after which no further sample is rendered, and the template is refused."""
 
 
 def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,8 +140,9 @@ def _parsed(where: str, text: str) -> nodes.Template:
 
 
 def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -> None:
-    """Render the template with each sample; for a new template, the only sample has for each variable its meaning from
-    `meanings`."""
+    """Render the template with each sample of the program's template `name`; if there is no sample, with "text" as each
+    variable. For a name that the program does not have, each variable is its meaning from `meanings`. Raises
+    TemplateRefused."""
     samples = SAMPLES.get(name) if meanings is None else None
     if samples is None:
         samples = (dict.fromkeys(_packaged_variables(name) or {}, "text") if meanings is None else meanings,)
@@ -186,7 +187,8 @@ def _check_live(where: str, name: str, tree: nodes.Template) -> None:
 
 
 def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
-    """Yields (line, dotted paths of the values) for each use of the filter `live` in a template."""
+    """Yields (line, dotted paths of the values) for each use of the filter `live` in a template, and (line, {"map"})
+    for each use of `map` that may call `live`."""
     aliases: dict[str, set[str]] = {}
     for one in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.With)):
         for name in _bound(one):
@@ -203,7 +205,7 @@ def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
 
 
 def _bound(node: Any) -> Iterator[str]:
-    """The names to which a loop, a macro or a block of a template assigns a value."""
+    """The names to which a loop, a macro, a `with` or a block of a template assigns a value."""
     for one in (*getattr(node, "args", ()), *getattr(node, "targets", ())):
         yield from _names(one)
     if (target := getattr(node, "target", None)) is not None:

@@ -46,16 +46,16 @@ def is_template(name: str) -> bool:
 
 
 def others(folder: Path) -> list[str]:
-    """The names of the files in the folder of templates that are not read, since they are neither templates nor
-    schemas."""
+    """The names in the folder of templates, sub-folders included, that are neither those of templates nor of schemas;
+    they are not read."""
     return sorted(one.name for one in folder.iterdir() if not is_template(one.name) and not one.name.endswith(SCHEMA))
 
 
 def mark_of(folder: Path) -> tuple[str, float]:
-    """Returns (a text that changes when the folder of templates or one of its files changes, the time of the newest
-    change in seconds).
+    """Returns (a text that changes when the folder of templates, or a template or schema in it, changes, the time of
+    the newest of these changes in seconds since 1970).
 
-    If the folder of templates cannot be read, the text is the message of the error.
+    If the folder of templates cannot be read, returns (the message of the error, 0.0).
     """
     try:
         with _opened(folder) as top:

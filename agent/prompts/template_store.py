@@ -77,7 +77,7 @@ def write_stored(base_dir: Path, found: Stored) -> None:
 def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
     """The set of templates that the task with this folder uses; None if the task uses only the program's own templates.
 
-    Raises TemplateRefused if the file of the task's templates is damaged."""
+    Raises TemplateRefused if the file of the task's templates is damaged or cannot be read."""
     try:
         return from_json(_read(folder / NAME), failed)
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
 
 
 def write_of_task(folder: Path, templates: TemplateSet) -> None:
-    """Record in the task's folder which set of templates the task uses. Raises DiskError."""
+    """Write the whole set of templates that a task uses into the task's folder. Raises DiskError."""
     durable_files.write_file(folder / NAME, orjson.dumps(templates.to_json(), option=orjson.OPT_APPEND_NEWLINE))
 
 
