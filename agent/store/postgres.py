@@ -5,7 +5,7 @@ The client inserts the parameters into a statement (`ClientCursor`) and the serv
 can be used. `transaction` takes one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements
 (claims, heartbeats) need no lock, because each contains the conditions for its change. If a connection was cut, it is
 opened again. If it is unknown whether the server has executed a statement, the statement is repeated only if a
-repetition does no harm. Tables that were dropped are created again.
+repetition does no harm. When a statement outside a transaction finds no table, the missing tables are created again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IDLE_SECONDS = 5.0
 TIME_SECONDS = 60.0  # seconds for which the server's time is computed from its last answer and the local clock
 TRIES = 3
 
-# SQLSTATE codes after which a repetition may succeed: serialisation failure, deadlock, lock time-out, object in use
+# SQLSTATE codes after which a second try may succeed: serialisation failure, deadlock, lock time-out, object in use
 BUSY = frozenset({"40001", "40P01", "55P03", "55006"})
 FULL = frozenset({"53100", "58030", "25006"})  # SQLSTATE codes: disk full, I/O error, read-only (a standby)
 # SQLSTATE codes that need a person: no such database, no such user, wrong password, no right
@@ -53,7 +53,8 @@ NO_TABLE = "42P01"
 REPEATABLE = frozenset(
     {"ledger_put", "ledger_beat", "ledger_publish", "task_beat", "task_started", "task_set", "ratio_put", "task_delete"}
 )
-"""Names of queries that write but are idempotent, so that it is safe to repeat them."""
+"""Names of queries that write, and that are repeated when it is unknown whether the server has executed them: a second
+execution does no harm."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _READS = re.compile(r"(?:\s|--[^\n]*\n)*SELECT\b", re.IGNORECASE)
@@ -74,13 +75,13 @@ def translated(statement: str) -> str:
 class PostgresDatabase:
     """One connection to a PostgreSQL server.
 
-    Several threads may use a connection to PostgreSQL. If the server does not answer, a connection is tried for
-    `patience` seconds; then HostError is raised for the first connection, LedgerError for a later one. ConfigError is
-    raised for an address that is not one of PostgreSQL.
+    Several threads may use a PostgresDatabase; it executes their statements one after the other. If the server does not
+    answer, new attempts to connect are made for `patience` seconds; then the constructor raises HostError, a later call
+    LedgerError. ConfigError is raised for an address that is not one of PostgreSQL.
     """
 
     queries_folder = LEDGER
-    """The folder in agent/store/sql with the named queries of this database (`queries.queries`)."""
+    """The folder, relative to agent/store/sql, with the named queries of this database (`queries.queries`)."""
     lock_name = "makimono "
     """The first part of the name of the advisory lock that transactions take; the second part is the name of the
     schema."""
@@ -88,7 +89,7 @@ class PostgresDatabase:
     session_settings: tuple[str, ...] = ()
     """Settings of the server that are set on each connection, also on one that is opened again."""
     transaction_settings: tuple[str, ...] = ()
-    """Settings of the server that are changed for transactions only."""
+    """Settings of the server that are set at the beginning of each transaction, and hold for this transaction only."""
 
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
@@ -98,7 +99,7 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._closed = False
         self._inside = False
-        # (local time at which the server was last asked for its time, the answer)
+        # (seconds of CLOCK_BOOTTIME when the server was last asked for its time, the time that the server answered)
         self._told: tuple[float, datetime] | None = None
         self._used = clock.monotonic()
         self._connection = self._connect()
@@ -123,7 +124,8 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresDatabase]:
-        """A context manager for a transaction, which holds the advisory lock of the schema."""
+        """A context manager for a transaction that holds the advisory lock of the schema. It commits at the end of the
+        block, and rolls back after any exception."""
         with self._lock:
             self._repeated(self._begin, repeatable=True)
             self._inside = True
@@ -143,12 +145,12 @@ class PostgresDatabase:
     def now(self) -> datetime:
         """The time of the PostgreSQL server; in tests that replace the clock, the time of the replacement.
 
-        The server is asked for its time once a minute, and the time that has passed since then is added; otherwise each
-        change of a row would need two queries.
+        The server is asked for its time at most once in TIME_SECONDS, and the time that has passed since then is added;
+        otherwise each change of a row would need two queries.
         """
         if not clock.is_real():
             return clock.now()
-        # unlike the monotonic clock, this clock continues while the machine is suspended
+        # unlike the monotonic clock, CLOCK_BOOTTIME continues while the machine is suspended
         passed = time.clock_gettime(time.CLOCK_BOOTTIME)
         if self._told is None or passed - self._told[0] > TIME_SECONDS:
             said = self.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now")[0]["now"]
@@ -200,7 +202,7 @@ class PostgresDatabase:
             try:
                 return self._repeated(once, repeatable=repeatable)
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # `self.remake` is None here, since `remake` runs statements
+                remake, self.remake = self.remake, None  # so that the statements of `remake` itself do not call it
                 try:
                     if remake is None or not _lacks_table(error):
                         raise

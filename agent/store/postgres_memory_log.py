@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = 10_000
 """Milliseconds for which each of three attempts waits until another host has finished its write."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a transaction that writes to the memory log. The server
-waits so long because a host updates its own tables between two statements of a transaction; a host that disappears in a
-transaction delays the writes of others at most for this time."""
+"""Milliseconds without a statement after which the server ends a transaction of the memory log. The server waits so
+long because a host, inside such a transaction, also updates its own memory.db; a host that disappears in a transaction
+delays the writes of others at most for this time."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
 
@@ -44,8 +44,8 @@ class MemoryLogDatabase(PostgresDatabase):
         """Let the server rewrite the file of a table, so that it no longer contains the bytes of updated and deleted
         rows.
 
-        Returns the number of old versions of rows that remain, since a transaction that is open in this database may
-        still read them; None when the server did not rewrite the table.
+        Returns the number of old versions of rows that remain, because a transaction that is open in this database may
+        still read them; None when the server reported no number, as it does if it did not rewrite the table.
         """
         details: list[str] = []
 

@@ -1,7 +1,8 @@
 """Named queries: each SQL statement of this program is in `sql/*.sql` under a line `-- name: x`.
 
-The SQL files are read once per process. Parameters of named queries have the form `:name`, and the SQL is valid for
-both SQLite and PostgreSQL. Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
+The SQL files are read once per process. Parameters of named queries have the form `:name`. The SQL of the ledger is
+valid for both SQLite and PostgreSQL. Statements for the databases of long-term memory are in their own folder,
+`sql/memory/`; most of them are for SQLite only.
 
 A file may begin with lines like `-- for each kind: event, record`. If a file has this line, a statement with `{kind}`
 in its name defines two statements, one with `event` and one with `record` in place of `{kind}`.

@@ -3,8 +3,8 @@ the library fsspec.
 
 The class `RemoteFolder` writes and reads bytes under names and does not interpret them; `replica.py` defines the
 content. A storage that is a folder needs no additional package (`folder_storage.py`). fsspec and a driver are imported
-only if the setting `context_storage.replica` is a URL. Every error of a driver is raised as ReplicaAway, since its
-cause may be temporary.
+only if the setting `context_storage.replica` is a URL of another scheme than `file`. Every error of a driver in a call
+of `RemoteFolder` is raised as ReplicaAway, since its cause may be temporary.
 
 The interface of fsspec is described in its documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API
 reference).
@@ -34,12 +34,12 @@ FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
 OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}},
 }
-"""URL scheme → options of its driver with time-outs, so that a call to a storage that hangs ends with an error; only
-for drivers that support this."""
+"""URL scheme → options of its driver that set time-outs, so that a call to a storage that hangs ends with an error; a
+driver without such options has no entry."""
 
 SFTP = frozenset({"sftp", "ssh"})
-"""URL schemes of storages that are used over one connection, which is opened at the first call and again after each
-error."""
+"""URL schemes of storages that are used over one connection, which is opened at the first call, and at the first call
+after an error."""
 
 DRIVERS = {
     "s3": "s3fs",
@@ -57,8 +57,8 @@ class RemoteFolder:
     """The storage at `address`: a path, or `scheme://…`; the query of the URL contains options of the driver
     (`s3://bucket/tasks?endpoint_url=https://minio.example&key=…&secret=…`).
 
-    The name of a file is its path relative to the address, with `/`.  Not thread-safe.  Raises ConfigError when the
-    driver is not installed.
+    The name of a file is its path relative to the address, with `/`.  Not thread-safe.  The constructor raises
+    ConfigError when the driver is not installed or rejects the address.
     """
 
     def __init__(self, address: str) -> None:
@@ -106,7 +106,7 @@ class RemoteFolder:
         return len(names)
 
     def close(self) -> None:
-        """Close the connection to the storage, if one is open; the next call opens a new connection."""
+        """Close the connection to an SFTP server, if one is open; the next call opens a new connection."""
         if self._reconnect is not None and isinstance(self._store, Driven):
             self._store.close()
             self._store = None
@@ -126,8 +126,8 @@ class RemoteFolder:
 
 
 class Driven:
-    """A storage in `root` that a driver of fsspec accesses; it has the methods of `Folder`, but they raise the driver's
-    errors.
+    """The files below `root` in a storage that the driver `fs` of fsspec accesses; Driven has the methods of `Folder`,
+    but they raise the driver's errors.
 
     `flat`: the storage has no folders, only names of files. `on_close(fs)` closes the driver's connection.
     """
@@ -245,6 +245,6 @@ def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
 
 
 def error_words(error: Exception) -> str:
-    """The message of a driver's error for people, with the class name of the error if that message is short."""
+    """The message of a driver's error for people; before a message of at most 20 characters, the error's class name."""
     words = reason(error)
     return words if len(words) > 20 else f"{type(error).__name__}: {words}"

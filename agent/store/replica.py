@@ -89,9 +89,9 @@ class Segment:
 class ReplicaSnapshot:
     """The state of a task at the end of a turn.
 
-    `appended`: the length of each file that grows; `once`: size and time of each file that is written once, by which a
-    change is detected; `made`: contents that are in no file of the folder; `facts`: values that are copied into the
-    manifest.
+    `appended`: name of each file that grows → its length; `once`: name of each file that is written once → (size, time
+    of change in ns), by which a change is detected; `made`: name → content that is in no file of the folder; `facts`:
+    values that are copied into the manifest.
     """
 
     appended: Mapping[str, int]
@@ -103,10 +103,10 @@ class ReplicaSnapshot:
 def take_snapshot(
     folder: Path, growing: Iterable[str], made: Mapping[str, bytes], facts: Mapping[str, Any]
 ) -> ReplicaSnapshot:
-    """Record the present state of the files of a task's folder, at a moment when no file ends with an incomplete line.
+    """Record the present state of the files of a task's folder. The caller calls this at a moment when no file ends
+    with an incomplete line.
 
-    `growing` names the files to which lines are appended; in this order, a file comes after the files to which its
-    lines refer.
+    `growing` names the files to which lines are appended, each after the files to which its lines refer.
     """
     appended = {name: size for name in growing if (size := _size(folder / name)) is not None}
     once = {name: known for name in ONCE if (known := _known(folder / name)) is not None}
@@ -142,7 +142,7 @@ def segment_name(uuid: str, generation: str, file: str, segment: Segment) -> str
 
 
 def read_state(folder: Path) -> tuple[str, int]:
-    """Read STATE of a task's folder: (generation, last attempt), ("", 0) for a folder without a replica."""
+    """Read STATE of a task's folder: (generation, last attempt), ("", 0) if STATE is missing or cannot be read."""
     try:
         found = orjson.loads((folder / STATE).read_bytes())
         return str(found["generation"]), int(found["attempt"])
@@ -151,8 +151,7 @@ def read_state(folder: Path) -> tuple[str, int]:
 
 
 def write_state(folder: Path, attempt: int) -> str:
-    """Record in STATE that `attempt` works in the folder; returns the generation of the folder, a new one for a new
-    folder.
+    """Record in STATE that `attempt` works in the folder; returns the generation that STATE named before, or a new one.
 
     Raises DiskError.
     """
@@ -164,7 +163,8 @@ def write_state(folder: Path, attempt: int) -> str:
 class Writer:
     """Writes the generation `generation` of a task from the files in `folder`.
 
-    The methods of Writer raise ReplicaAway or DiskError.
+    The methods of Writer raise ReplicaAway; ContextError or OSError if a file is shorter than the snapshot says, or
+    cannot be read.
 
     After an error the next call of `write` continues with the segments that are already stored.
     """
@@ -184,8 +184,8 @@ class Writer:
         self._is_open = False
 
     def open(self) -> None:
-        """Read from the newest manifest of this generation which segments are already stored; of each file only the
-        segments before the first one that differs from the file."""
+        """Read from the newest manifest of this generation which segments are already stored. Of each file, the
+        segments from the first one that differs from the file on are not used again."""
         if self._is_open:
             return
         all_names = self.place.names(self.uuid)
@@ -240,12 +240,12 @@ class Writer:
     def _appended(self, name: str, size: int) -> None:
         path = self.folder / name
         inode = path.stat().st_ino if path.exists() else 0
-        # Another program has replaced the file, so only the segments up to the first difference are kept.
+        # If the file was replaced (it has another inode), only the segments before the first difference are kept.
         if self._inodes.setdefault(name, inode) != inode:
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode
         them = self.files.setdefault(name, [])
-        # The local file is shorter than the stored segments, so the last of them are dropped.
+        # If the file is shorter than the stored segments, those that end after its end are dropped.
         while them and them[-1].end > size:
             them.pop()
         self._append_segments(name, path, them, size)
@@ -312,7 +312,8 @@ class Writer:
             yield one
 
     def _prune(self) -> None:
-        """Remove the objects of older attempts, and the objects that only removed manifests of this generation need.
+        """Remove the manifests of this generation before the newest KEPT, the objects that none of those KEPT needs,
+        and, at the first call, the objects of older attempts.
 
         `_prune` is called after a manifest of this generation was written, so older generations are no longer needed.
         """

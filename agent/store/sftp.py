@@ -87,8 +87,8 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 
 def check_options(address: str, parts: SplitResult) -> dict[str, Any]:
-    """The options for `connect`, from the parts of an SFTP address.  Raises ConfigError for an unknown or unreadable
-    option."""
+    """The options for `connect`, from the parts of an SFTP address.  Raises ConfigError for an address without a host,
+    and for an option that is unknown or has a wrong value."""
     if not parts.hostname:
         raise ConfigError(f"context_storage.replica: {hide_password(address)} has no host; write sftp://user@host/path")
     found: dict[str, Any] = dict(CONNECT_SECONDS)

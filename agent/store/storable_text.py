@@ -1,8 +1,8 @@
 """Makes text and JSON valid for files, PostgreSQL and every model API: without unpaired surrogates, NUL and NaN.
 
 An unpaired surrogate or a NUL in a stored message would make every later request to the model fail, so both become
-U+FFFD before they are written (docs/wire.md, "The request"). For text without surrogates and NUL (nearly all text has
-none), only one search is needed.
+U+FFFD before they are written (docs/wire.md, "The request"). Text without surrogates and NUL (nearly all text) is not
+copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 REPLACEMENT = "\ufffd"
-# this is NUL as JSON writes it; a text with these six characters is checked too, but not changed
+# NUL as JSON writes it; a text that contains these six characters itself is checked for NUL too, but not changed
 NUL = b"\\u0000"
 LARGEST_INTEGER = (1 << 63) - 1
 
@@ -36,7 +36,7 @@ def replace_surrogates(text: str) -> str:
     if text.isascii():
         return text.replace("\0", REPLACEMENT) if "\0" in text else text
     try:
-        orjson.dumps(text)  # this check, unlike `encode`, caches the UTF-8 inside the str object, for later encodings
+        orjson.dumps(text)  # unlike `encode`, `dumps` caches the UTF-8 inside the str object, for later encodings
     except orjson.JSONEncodeError:
         text = _PAIR.sub(_join, text)
         return _UNFIT.sub(REPLACEMENT, text)
@@ -49,7 +49,8 @@ def _join(pair: re.Match[str]) -> str:
 
 def fit_json(value: Any) -> Any:
     """Convert `value` to plain JSON: invalid characters in strings are replaced, keys become strings, NaN and
-    infinities become null, integers beyond 64 bits become text, and other objects their `str`."""
+    infinities become null, integers outside ±LARGEST_INTEGER become text, tuples and sets become lists, and other
+    objects their `str`."""
     if isinstance(value, str):
         return replace_surrogates(str(value))
     if value is None or isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Reads and writes the database table `token_ratios`: for each model a learnt factor that corrects token estimates.
 
-`tokens.ratios.LearntRatios` computes the factors and calls this table.
+`tokens.ratios.LearntRatios` computes the factors and calls `RatioTable`.
 """
 
 from __future__ import annotations
