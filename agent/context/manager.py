@@ -91,7 +91,8 @@ class TaskContextManager:
         self._remembers = settings.remembers
         self._ended = False
         self._beaten = False
-        # (requests that gave no answer of the conversation, estimated tokens) as the row has them.
+        # The pair that was written into the row last: (requests without an answer in the conversation, estimated
+        # tokens).
         self._others = (0, 0)
         self._synced = settings.context_storage.durability != "none"
         self.database: Database = LedgerKind.from_settings(settings).open().db if database is None else database
@@ -219,8 +220,8 @@ class TaskContextManager:
         self._row.add(llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions)
 
     def heartbeat(self, lease_seconds: float = LEASE_SECONDS) -> str | None:
-        """Update heartbeat, lease and absolute counters in one UPDATE; returns what a person requested: "pause", "stop"
-        or None.
+        """Write heartbeat, lease and the totals of the counters in one UPDATE; returns what a person requested:
+        "pause", "stop" or None.
 
         Raises Fenced when another process holds the task: this process must stop at once, without another outside
         effect.
@@ -355,7 +356,7 @@ class TaskContextManager:
         )
 
     def paused(self, reason: str, message: str = "", *, notify_at: datetime | None = None) -> Status:
-        """Pause the task: set the status paused with `outcome` as the reason; the folder stays in running/.
+        """Pause the task: set the status paused, and the column `outcome` to `reason`; the folder stays in running/.
 
         With a `message` the row also gets an error, which the next claim removes.  If a person requested a pause, that
         request becomes the reason.  If a person requested a stop, the row is closed as stopped, and the daemon does the
@@ -406,8 +407,8 @@ class TaskContextManager:
         self._close_database()
 
     def _final_counters(self) -> Json:
-        """The final values of the counters, from the stores; never less than the increments that `update_statistics`
-        wrote."""
+        """The final values of the counters, from the stores; if there was no heartbeat, never less than the increments
+        that `update_statistics` wrote."""
         totals = self.totals()
         self._count_others(totals)
         counters = self._counters(totals)

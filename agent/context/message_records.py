@@ -103,8 +103,8 @@ def calls_of(tool_calls: Any, taken: Callable[[str], bool], seq: int) -> list[Js
     """Tool calls in OpenAI's form, in which messages.jsonl stores them.
 
     Each of `tool_calls` is `{"id", "name", "arguments": dict | str}`, possibly with `"invalid"`, or already in OpenAI's
-    form. The id of a call is replaced if it is empty, or if it is `taken` (in the view, or twice in this answer); the
-    record has the old id as `given_id`, with which a result finds its call too.
+    form. The id of a call is replaced if it is empty, if `taken` says that the view has it, or if another call of this
+    answer has it; the record has the old id as `given_id`, with which a result finds its call too.
     """
     calls: list[Json] = []
     here: set[str] = set()
@@ -169,8 +169,8 @@ def open_calls_of(record: Json) -> list[Json]:
 def wire(record: Json, origin: Origin | None = None) -> Json:
     """The record of a message in the form of OpenAI's API.
 
-    The wire form has only the keys of the schema (servers refuse other keys), and the fields that the wire and model of
-    `origin` returned with an answer and expect back.
+    The wire form has only the keys of the schema (servers refuse other keys), `images` of a user's message, and the
+    fields that the wire and model of `origin` returned with an answer and expect back.
     """
     role = record["role"]
     if role == "tool":

@@ -63,7 +63,8 @@ def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | No
 
 
 def check_between(survey: MessageIndex, role: str, kind: str | None) -> None:
-    """Raise RecordRefused for a message between tool calls and their results."""
+    """Raise RecordRefused for a message between tool calls and their results, unless its kind is one of
+    UNSEEN_KINDS."""
     if kind not in UNSEEN_KINDS and (problem := breaks_group(f"a {role} message", _named(survey.calls))):
         raise RecordRefused(problem)
 

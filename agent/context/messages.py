@@ -78,7 +78,7 @@ class MessageStore:
         self.context_length = provider.context_length
         self.origin = Origin(provider.wire, provider.model)
         self.counter = counter or counter_for(provider.model, ratios)
-        # The function masks texts of every role, since a model repeats secrets that it has read.
+        # `redact` masks the texts of every role, since a model repeats secrets that it has read.
         self.redact = masker_of(settings)
         # the field `tokens` of a record has a fixed meaning, independent of learnt ratios
         self.plain = plain(self.counter)
@@ -100,7 +100,7 @@ class MessageStore:
         self._file.create()
         self._view = ViewFile(self.current_path, sync=durability != "none")
         self._stale = False
-        self._lost: set[str] = set()  # open calls of which another program removed the record from the file
+        self._lost: set[str] = set()  # ids of open calls that another program has removed from messages.jsonl
         self._load()
         answered = self._answer_interrupted()
         existed = self.current_path.exists()
@@ -149,10 +149,10 @@ class MessageStore:
         message of the kind `memory`. `comments` are the identities of the comments in the message's text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
-        content that is not text, a result without an open call, any other message while calls are open, tool calls or
-        pictures in a message of a role that has none.  Raises DiskError when a write fails; then neither messages.jsonl
-        nor current.jsonl has the message.  A tool result is not recorded if another program removed its call from
-        messages.jsonl; then the `seq` of the newest message is returned.
+        content that is not text, a result without an open call, any other message of the view while calls are open,
+        tool calls or pictures in a message of a role that has none. Raises DiskError when a write fails; then neither
+        messages.jsonl nor current.jsonl has the message. A tool result is not recorded if another program removed its
+        call from messages.jsonl; then the `seq` of the newest message is returned.
         """
         self._read_foreign_changes()
         survey = self._survey
@@ -453,7 +453,7 @@ class MessageStore:
             self.requests.close()
 
     def move_to(self, context_dir: Path) -> None:
-        """Set the paths of the files after the task's folder was moved; the files are closed then."""
+        """Set the paths of the files after the task's folder was moved; the files must be closed before."""
         self.context_dir = context_dir
         self.messages_path = self._file.path = context_dir / "messages.jsonl"
         self.current_path = self._view.path = context_dir / "current.jsonl"
@@ -498,7 +498,7 @@ class MessageStore:
 
     def _catch_up(self) -> None:
         """Read a compaction that another MessageStore of the same task committed, or else changes by another program
-        (`_look`)."""
+        (`_read_foreign_changes`)."""
         if self.compactions.file.refresh():
             self._recut()
         else:
@@ -536,11 +536,11 @@ class MessageStore:
             self.noticed(what)
 
     def _answer_interrupted(self, only: AbstractSet[str] | None = None) -> bool:
-        """Append a result for each tool call (of `only`) that a dead process left without one, before the view is
-        derived.
+        """Append a result for each open tool call that has none (with `only`: for those with these ids); the caller
+        derives the view afterwards.
 
-        Returns whether there was a call without a result.  The first call without a result may have its result in
-        tools.jsonl, which is written before messages.jsonl.
+        Returns whether there was a call without a result. The result of the first of these calls may be in tools.jsonl,
+        which is written before messages.jsonl.
         """
         waiting = bool(self._survey.calls)
         for call in [call for name, call in self._survey.calls.items() if only is None or name in only]:
