@@ -143,8 +143,7 @@ class Loop:
         return outcome
 
     def take_comments(self, *, last: bool = False) -> bool:
-        """Append the new comments of people, and the memories that match them; returns True if a person's comment was
-        appended.
+        """Append new comments of people, and the memories that match them; returns whether there was a comment.
 
         A person's answer to `ask_user` arrives as a comment too.
         """
