@@ -4,9 +4,9 @@ read so far).
 The id of a comment is Forgejo's number of the comment; the prefix `r` means a comment on a line of a pull request, the
 prefix `v` the text of a review.  The cursor of the comments is a `comment_cursor.CommentCursor`.
 
-The comments of the issue itself are read from the issue's timeline, which takes one request like the list of comments,
-and also names the pull requests that refer to the issue. The timeline lets every process find the pull request of a
-task.
+The comments of the issue itself are read from the issue's timeline, which also names the pull requests that refer to
+the issue; like the list of comments, the timeline takes one request. The timeline lets every process find the pull
+request of a task.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class CommentReader:
                 yield int(found["number"])
 
     def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
-        """The comments, reviews and unresolved comments on lines of a pull request, each with its author.
+        """The comments, the reviews with a text or a request for changes, and the unresolved comments on lines of a
+        pull request, each with its author.
 
         A comment on a line may be edited without a change of its review, so the comments of all reviews are read. If
         the pull request is gone, its comments are left out and no error is raised.

@@ -32,7 +32,8 @@ def addresses(section: Any) -> tuple[str, str]:
 
 def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
     """(owner, name) of each repository that the section lists. Raises ConfigError if the token is missing, if the
-    section has neither `projects` nor `owner`, or for an entry that is not of the form owner/name."""
+    section has neither `projects` nor `owner`, or for an entry that is not of the form owner/name (or a name alone, if
+    `owner` is set)."""
     if section.token is None:
         raise ConfigError("forgejo.token is not set: set it, or FORGEJO_TOKEN in the environment")
     if not (section.projects or section.owner):

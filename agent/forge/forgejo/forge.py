@@ -89,7 +89,8 @@ class ForgejoForge:
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
-        # task key → (time of the issue's last change, whether a person removed the bot from the issue's assignees)
+        # task key → (time of the issue's last change, whether the bot was removed from the issue's assignees during the
+        # run)
         self._states: dict[TaskKey, tuple[str, bool]] = {}
         # (repository, number of a pull request) → branch of the pull request, which never changes
         self._heads: dict[tuple[str, int], str] = {}
@@ -271,7 +272,7 @@ class ForgejoForge:
 
     def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
         query = {"state": "open", "since": since}
-        # The poll for waiting issues reports an unreadable repository.
+        # A repository that cannot be read is left out; the poll for waiting issues reports it.
         with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
             path = f"{self.places.project(owner, repo).path}/issues"
             for item in self.wire.pages(path, query=query, odd=lambda _error: None):
@@ -531,7 +532,7 @@ class ForgejoForge:
         since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             path = f"{self.places.project(owner, repo).path}/issues"
-            # the poll for tasks reports invalid items of the list
+            # invalid items of the list are left out; the poll for waiting issues reports them
             listed = self.wire.pages(path, query={"state": "all", "since": since}, odd=lambda _error: None)
             items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
         except IssueUnreadable:

@@ -35,7 +35,7 @@ class LabelMover:
         return [str(one["name"]) for one in self.wire.pages(f"{project.path}/labels")]
 
     def move(self, project: Project, number: str, to: LabelState) -> None:
-        """Add the label of the state `to` and remove the five other labels of this program."""
+        """Add the label of the state `to`, if the settings name one, and remove the other labels of this program."""
         path = f"{project.path}/issues/{number}/labels"
         target, kept = self.labels.name(to), 0
         if target:
@@ -76,7 +76,7 @@ class LabelMover:
         path = f"{project.path}/labels"
         known = self.wire.facts.find(self._fact(project))
         found = (self._read(project) if known is None else known).get(name)
-        if found is None and known is not None:  # the stored facts may be older than a label that somebody has made
+        if found is None and known is not None:  # somebody may have made the label after the facts were stored
             found = self._read(project).get(name)
         if found is None:
             body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}

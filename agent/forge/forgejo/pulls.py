@@ -130,7 +130,7 @@ class Pulls:
         item = next((item for item in items if _is_of(item, head)), None)
         if item is None:
             return None
-        # the list has all fields that `update` reads from a single pull request
+        # `update` can read this item of the list, since it has all fields of a single pull request that `update` needs
         self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         return pull_ref(item)
 

@@ -54,8 +54,8 @@ class ForgejoTaskGetter(TimelineTaskGetter):
     # --- listing ----------------------------------------------------------------------------------------------
 
     def _served(self) -> dict[str, tuple[str, str]]:
-        """Present full name → (owner, repository) as in task keys, for each repository that the section lists and that
-        can have tasks; empty if the section lists none."""
+        """Present full name in lower case → (owner, repository) as in task keys, for each repository that the section
+        lists and that can have tasks; empty if the section lists none."""
         found: dict[str, tuple[str, str]] = {}
         projects = self.forge.unanswered.loop(self._skipped)
         for owner, repo in self._due(self.forge.projects, "/".join):
@@ -127,8 +127,9 @@ class ForgejoTaskGetter(TimelineTaskGetter):
         """The login of the account that set the label or assigned the bot; the author of the issue if Forgejo reports
         no such account.
 
-        Raises IssueUnreadable when no account with permission has asked, or when the text was edited after the request:
-        comments that the program writes later would hide such an edit from the worker (`requesting_person.altered`).
+        Raises IssueUnreadable when no account with permission has asked, or when title or text was edited after the
+        request: comments that the program writes later would hide such an edit from the worker
+        (`requesting_person.altered`).
 
         The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
         task is taken; it is looked up again when the issue has changed.
