@@ -13,7 +13,9 @@ import pytest
 import quick_start
 from flow_home import git
 
-from agent.context import projection
+from agent.context import outside_effects, projection, requests
+from agent.context.compaction_store import CompactionStore
+from agent.context.summaries import SummaryStore
 
 DONE, ASKED = "1", "2"
 
@@ -104,3 +106,9 @@ def test_without_its_rows_the_folders_are_enough(home):
     shutil.rmtree(home / "contexts" / "completed")
     assert "row_restored" in run(home, "run", "--once")
     assert tasks(home)[ASKED]["status"] == "paused"
+
+
+def test_the_files_of_a_task_keep_their_names():
+    """A store with another name would begin an empty file beside the old one, and the old facts would be lost."""
+    stores = {CompactionStore.NAME, SummaryStore.NAME, requests.NAME, outside_effects.NAME}
+    assert stores == {"compactions.jsonl", "summaries.jsonl", "requests.jsonl", "effects.jsonl"}
