@@ -57,7 +57,8 @@ class Sockets:
 
         A model server may answer before it has read the whole body of a request (with 413 or 401), and then close the
         connection or stop reading. So that an answer that arrives before the request was sent completely is used, the
-        context manager `sending` raises BrokenPipeError, after which urllib3 reads the answer.
+        context manager `sending` raises BrokenPipeError, after which urllib3 reads the answer. A time-out before any
+        answer is raised unchanged.
         """
         self.sent = True
         sock.settimeout(self.patience)  # the time-out for sending replaces the time-out for connecting
@@ -105,7 +106,7 @@ class ExchangeWatch:
 
 
 class ExchangeWatcher:
-    """A Watcher has a thread that checks `control` and the deadline during an exchange.
+    """Watches exchanges: a thread checks `control` and the deadline during an exchange.
 
     The watching thread serves one exchange after another, since a new thread for each exchange would take more time
     than the checks; the thread ends its loop when it finds no exchange to watch.

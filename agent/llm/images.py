@@ -26,7 +26,7 @@ FORMS = ("image_url", "images", "source")
 
 def with_pictures(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
     """Each message, with its pictures encoded in the form `form`; with the form "", a sentence replaces the pictures of
-    a message."""
+    a message. Raises ContextError if the file of a picture cannot be read."""
     for message in messages:
         pictures = message.get(NAME)
         yield message if not pictures else _message_with_pictures(message, pictures, folder, form)

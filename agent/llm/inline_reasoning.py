@@ -1,7 +1,8 @@
 """Separates reasoning that a server left in the text of an answer from the rest of the answer.
 
-Reasoning is recognised at the beginning of an answer, so an answer that describes reasoning tags later in its text is
-not changed.
+An opening tag counts only at the beginning of an answer, so an answer that describes reasoning tags later in its text
+is not changed. In an answer without an opening tag, a closing tag on a line of its own counts if it is not in a block
+of code.
 """
 
 from __future__ import annotations

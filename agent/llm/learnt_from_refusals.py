@@ -197,10 +197,11 @@ class Learner(Server):
         return self._lower_output(error)
 
     def _lower_output(self, error: RequestRefused) -> bool:
-        """Learn the model's maximum number of output tokens from a refusal; returns whether the refusal names it.
+        """Learn the model's maximum number of output tokens from a refusal; returns whether the refusal names a number
+        from SHORTEST up to below the requested maximum.
 
-        The maximum number of output tokens comes from a known phrase; without a known phrase it is the largest number
-        in the refusal that is below the requested maximum.
+        The maximum number of output tokens comes from a known phrase; without a known phrase it is the largest such
+        number in the refusal.
         """
         words = str(error).lower()
         if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):

@@ -2,8 +2,8 @@
 loaded (docs/wire.md, "The window").
 
 In LM Studio's list of models `max_context_length` is the largest context window of the model, not the window with which
-the model is loaded.  If the model is not loaded, the client asks LM Studio to load the model with the configured
-window.
+the model is loaded. If the model is not loaded, the client asks LM Studio to load the model, with the configured window
+if there is one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LMStudioClient(OpenAIClient):
         return urls.root(self.base_url)
 
     def prepare(self) -> None:
-        """Load the model with the configured window if LM Studio has not loaded it, since the first request would load
-        it with LM Studio's default window."""
+        """Load the model if LM Studio has not loaded it, since the first request would load it with LM Studio's default
+        window and not with the configured one."""
         self.loaded_window()
 
     def loaded_window(self) -> int | None:
@@ -64,8 +64,8 @@ class LMStudioClient(OpenAIClient):
             return None
 
     def _load(self, entry: Json) -> int | None:
-        """Ask LM Studio to load the model with the configured window, limited to the model's largest window; returns
-        the window of the loaded model, None if it is unknown."""
+        """Ask LM Studio to load the model, with the configured window, if there is one, limited to the model's largest
+        window; returns the window of the loaded model, None if it is unknown."""
         wanted = min(self.configured_window, positive_int(entry.get("max_context_length")) or self.configured_window)
         length = (
             {} if self.is_window_assumed else {"context_length": wanted}
@@ -99,8 +99,8 @@ class LMStudioClient(OpenAIClient):
 
 
 def _instance_window(entry: Json, model: str) -> int | None:
-    """The context window of the loaded instance with the id `model`; if there is no such instance, the window of the
-    first loaded instance. None if no instance names a window."""
+    """The context window of the loaded instance with the id `model`; if there is no such instance, or it names no
+    window, the window of the first loaded instance that names one. None if no instance names a window."""
     instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")

@@ -38,8 +38,8 @@ def positive_int(value: Any) -> int | None:
 
 
 def listed_window(entry: Json) -> int | None:
-    """The context window in an entry of a model list; the smallest window if the entry of a router names several, None
-    if it names none."""
+    """The context window in an entry of a model list, under the first of KEYS that has one; the smallest window if the
+    entry of a router names several under this key, None if it names none."""
     places = [entry, *(inner for name in NESTED if isinstance(inner := entry.get(name), dict))]
     for key in KEYS:
         if found := [size for place in places if (size := positive_int(place.get(key)))]:

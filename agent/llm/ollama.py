@@ -64,8 +64,9 @@ class OllamaClient(ChatClient):
 
         `num_ctx` is the configured window, limited to the window with which the model was trained. If no window is
         configured, `num_ctx` is the window that the Modelfile sets, or the trained window if the Modelfile sets none,
-        limited to the maximum that the settings allow and to `most_window`. `num_ctx` stays the same, unless the memory
-        of the server does not suffice, since another number makes the server reload the model.
+        or the assumed window if both are unknown, limited to the maximum that the settings allow and to `most_window`.
+        `num_ctx` stays the same, unless the memory of the server does not suffice, since another number makes the
+        server reload the model.
         """
         if self._window is None:
             own, trained = self._read_windows()

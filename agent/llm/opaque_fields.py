@@ -25,8 +25,8 @@ REPEATED = 16  # minimum length of a fragment of a stream that counts as a repet
 
 
 def merge(whole: Json, piece: Mapping[str, Any]) -> None:
-    """Add one chunk to `whole`: texts are joined, list items are matched by their `index`, objects are merged; a null
-    adds nothing."""
+    """Add one chunk to `whole`: texts are joined (not those of NAMES, and not repetitions), list items with the same
+    `index` are merged and others appended, objects are merged, other values are replaced; a null adds nothing."""
     for key, value in piece.items():
         if value is None:
             continue

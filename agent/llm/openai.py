@@ -124,7 +124,7 @@ class OpenAIClient(ChatClient):
     @property
     def offered(self) -> bytes:
         """The tools of the conversation, encoded in OpenAI's form; they are encoded again only when the refused
-        keywords change."""
+        parameters or keywords change."""
         if self._offered is None or self._offered[0] != self.dropped:
             self._offered = set(self.dropped), wire_openai.offered(self.offered_tools())
         return self._offered[1]
@@ -247,8 +247,8 @@ class OpenAIClient(ChatClient):
         return window
 
     def _stated(self) -> tuple[str, int | None]:
-        """The facts in the server's list of models: (`owned_by` of the models, "" if it is missing; the context window
-        of this client's model, None if it is missing)."""
+        """The facts in the server's list of models: (`owned_by` of this client's model, or of the first model if this
+        model is not listed, "" if it is missing; the context window of this client's model, None if it is missing)."""
         try:
             listed = self._listed()
         except ModelError:

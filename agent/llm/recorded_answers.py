@@ -80,7 +80,8 @@ class RecordingReader:
         self._seen = 0
 
     def read_new(self) -> None:
-        """Count the answers and summaries in the lines that were appended to messages.jsonl since the last call."""
+        """Count the answers and summaries in the lines that were appended to messages.jsonl since the last call. Raises
+        OSError if the file cannot be read."""
         if self.path is None:
             return
         with self.path.open("rb") as file:

@@ -2,8 +2,9 @@
 server on this machine that returns the answers in a given messages.jsonl.
 
 The text of `describe` says that the client is a replay. The next recorded answer is selected by the number of answers
-that the replayed conversation has on disk, so a restarted process continues with the next answer. After the end of the
-recording the replay server refuses requests; the error names the requested position and the number of recorded answers.
+that the task's own conversation has on disk, so a restarted process continues with the next answer. After the end of
+the recording the replay server refuses requests; the error names the requested position and the number of recorded
+answers.
 """
 
 from __future__ import annotations
