@@ -51,7 +51,8 @@ class CallMode:
         self._trying: ModelError | None = None
         # the error with which the first form of a request was refused, while other forms are tried
         self._first: ModelError | None = None
-        # True if a request succeeded only without tools, so that tools are called as text for the rest of the task
+        # True if tools are called as text for the rest of the task, because a request succeeded only without tools or
+        # because of `distrust`
         self._tried = False
         self._distrusted = False
         self._answered = False
@@ -82,7 +83,7 @@ class CallMode:
 
     def learn(self, error: ModelError) -> bool:
         """Switch to tool calls as text if `error` says that the server refuses tools; returns False if it does not say
-        so, or if the setting is not `auto`."""
+        so, if the setting is not `auto`, or if the request has offered no tools."""
         if not isinstance(error, ToolsRefused) or self.wanted != "auto" or not self.tools or self.in_text:
             return False
         self.refused = True
@@ -150,7 +151,8 @@ class CallMode:
 
     @property
     def is_first(self) -> bool:
-        """Whether the current request is the first request of its task."""
+        """Whether the current request counts as the first request of its task: this client has no answer yet, and
+        `_is_new` holds."""
         return not self._answered and self._is_new()
 
     def _is_new(self) -> bool:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 TEXT = "text"
-"""The value of `form` in a stored message with tool calls that were read from blocks in the text."""
+"""The value of `form` in a stored message with tool calls that were read from the text while tools are called as
+text."""
 RECOVERED = "recovered"
 """The value of `form` in a stored message with tool calls that the server had left in the text
 (`text_call_formats.py`)."""

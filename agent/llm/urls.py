@@ -28,7 +28,7 @@ _ENDPOINTS = re.compile(
 
 @lru_cache(KEPT)
 def clean(base_url: str) -> str:
-    """The address of a model server with scheme, host and path only, without a slash or an endpoint
+    """The address of a model server with a scheme, without a query, and without a slash or an endpoint
     (`/chat/completions`) at its end.
 
     If the scheme is missing, it becomes http for an IP address, for a host name without a dot, and for a host with
@@ -93,7 +93,8 @@ def join(base_url: str, base: str, path: str) -> str:
 
 
 def root(base_url: str) -> str:
-    """The address of a model server without a path `/v1`, `/v0` or `/api` at its end."""
+    """The address of a model server without `/v1`, `/v0` or `/api`, and without `/api/v1`, `/api/v0` or `/api/api`, at
+    its end."""
     return re.sub(r"(/api)?/(v1|v0|api)$", "", clean(base_url))
 
 
@@ -103,7 +104,7 @@ def path(base_url: str) -> str:
 
 
 def origin(base_url: str) -> str:
-    """Scheme, host and port of a model server's address."""
+    """A model server's address without its path: scheme, host and port, with user and password if it has them."""
     return clean(base_url).removesuffix(path(base_url))
 
 

@@ -76,7 +76,7 @@ def _lines(
 
 def translated(message: Json, names: dict[str, str]) -> Json:
     """A message in Ollama's form; `names` maps the ids of the last answer's tool calls to the names of the tools, and
-    is updated when `message` is an answer."""
+    is replaced when `message` is an answer with tool calls."""
     if message["role"] == "tool":
         call_id = message["tool_call_id"]
         return {
@@ -101,7 +101,8 @@ def translated(message: Json, names: dict[str, str]) -> Json:
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     """Read a whole answer of Ollama's API from a stream of JSON objects, one per line (or from a single JSON object).
 
-    Raises a ModelError for a line with the key `error`, which Ollama may send although the status is 200.
+    Raises a ModelError for a line with the key `error`, which Ollama may send although the status is 200, for a line
+    that is not such an object, and for a stream that ended too early.
     """
     draft, done = stream.draft, False
     for line in stream.lines():

@@ -151,8 +151,8 @@ def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     """Read a whole answer of OpenAI's API, streamed or not.
 
-    Raises the error that the answer contains, ModelStalled for a stream that ended too early, AnswerUnreadable for a
-    body without an answer.
+    Raises the error that the answer contains, ModelStalled for a stream or body that ended too early, AnswerUnreadable
+    for a body without an answer.
     """
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
