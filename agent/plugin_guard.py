@@ -35,7 +35,7 @@ OWN = "agent"
 """Name of this program's package, which needs no pin."""
 MOST_BYTES = 64 << 20
 OWN_ORIGINS = ("default", "configuration", "command line")
-"""Origins of configuration values that no file has set."""
+"""Origins of configuration values that neither a file nor the environment has set."""
 OF_REPOSITORY = ".makimono.yaml"
 """The origin of a command of the task's repository. The command of a repository runs in the sandbox of the task, and
 commands of the model may run any code of the repository there anyway."""

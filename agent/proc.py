@@ -135,15 +135,15 @@ def run(
     `commands` counts it as a command that may change a work tree.
 
     The result has the head and tail of the output, together at most about `cap` bytes. The output is stdout and stderr
-    of the command together; with `errors` stderr goes to this descriptor instead, and with `merge=False` alone it is
-    dropped. With `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is the
-    command's stderr alone. If the output is longer than `cap` (`dropped`), the file `spool` has the output, complete up
-    to `spool_cap`. `run` returns soon after the direct child has ended, even if a grandchild still holds the pipe of
-    the output open; before it returns, it kills the processes that are left in the command's process group. At the
-    time-out of a command, or when `stop()` returns True, the whole process group is killed and `timed_out` is set. If
-    the calling thread is interrupted (`agent/deadline.py`), the process group of the command is killed too, and the
-    error of the interruption is raised. `returncode` is negative if a signal ended the command. Raises OSError if the
-    program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
+    of the command together; with `errors` stderr goes to the descriptor `errors` instead, and with `merge=False` alone
+    it is dropped. With `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is
+    the command's stderr alone. If the output is longer than `cap` (`dropped`), the file `spool` has the output,
+    complete up to `spool_cap`. `run` returns soon after the direct child has ended, even if a grandchild still holds
+    the pipe of the output open; before it returns, it kills the processes that are left in the command's process group.
+    At the time-out of a command, or when `stop()` returns True, the whole process group is killed and `timed_out` is
+    set. If the calling thread is interrupted (`agent/deadline.py`), the process group of the command is killed too, and
+    the error of the interruption is raised. `returncode` is negative if a signal ended the command. Raises OSError if
+    the program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
 
     `memory` is the value of RLIMIT_DATA in bytes for the command and its children; the value must be more than this
     process uses. RLIMIT_CPU of the command is set to the CPU time that all cores have during `timeout`, so that the

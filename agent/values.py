@@ -139,7 +139,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The numbers of tokens that the provider reported for one answer, or their sums over several answers.
+    """The numbers of tokens of one answer, as the provider reported them or as they were estimated, or their sums over
+    several answers.
 
     `prompt` tokens include the `cached` tokens; `completion` tokens include the `reasoning` tokens. `reasoning` is None
     if the server does not report the tokens of reasoning; that is different from 0.
@@ -348,7 +349,8 @@ class Counter(Protocol):
 
 
 class Ratios(Protocol):
-    """The learnt ratio of reported to estimated tokens for each model, stored in tasks.db."""
+    """The learnt ratio of reported to estimated tokens for each model, stored in tasks.db, or in memory where there is
+    no database."""
 
     def get(self, model: str) -> float:
         """The ratio for `model`; 1.0 if nothing was learnt."""

@@ -1,7 +1,7 @@
 """Findings of `doctor` about a model: its server and dialect, learnt facts, its window, and the counting of tokens.
 
 Each finding about a model is (part, state, observation, advice); `doctor.py` makes a Check of it. The module requests
-the server's models and the loaded window, and sends no chat request. tasks.db is only read.
+the server's models and the loaded window, and sends no chat request. The ledger's database is only read.
 """
 
 from __future__ import annotations

@@ -41,10 +41,10 @@ PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"
 class ToolReport:
     """One tool of a server.
 
-    `state` is the result of comparing the tool with mcp.lock; `problem` is the reason why the model could not get the
-    tool even after `mcp accept`, "" if there is none; `offered` is True if the model gets the tool; `tokens` is the
-    tool's size for the configured model. `wanted` is False for a tool that the key `tools` of the configuration leaves
-    out.
+    `state` is the result of comparing the tool with mcp.lock, or "missing" for a tool in the key `tools` of the
+    configuration that the server does not list; `problem` is the reason why the model could not get the tool even after
+    `mcp accept`, "" if there is none; `offered` is True if the model gets the tool; `tokens` is the tool's size for the
+    configured model. `wanted` is False for a tool that the key `tools` of the configuration leaves out.
     """
 
     tool: str

@@ -248,7 +248,8 @@ def run_again(
     settings: Settings, original: RecordedTask, key: TaskKey, uuid: str, listeners: Sequence[Listener]
 ) -> str:
     """Queue the copied task and work on it; while it waits as the recorded task did, post the recorded comments and
-    continue. Returns the reason why the copied task failed, "" when it did not fail."""
+    continue. Returns the text of the error that ended the replay, "" if there was none; if the copied task itself
+    failed, its row has the reason."""
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, hold(settings, uuid) as folder:
         for listener in listeners:
             wiring.events.on(listener)

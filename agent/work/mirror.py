@@ -122,7 +122,7 @@ class Mirror:
             yield descriptor
 
     def default_branch(self) -> str | None:
-        """The branch that the remote's HEAD named at the last `fetch`; None if that branch does not exist."""
+        """The default branch that the last `fetch` determined, perhaps by a guess; None if it determined none."""
         name = self.head_name()
         return name if self.commit_of(name) is not None else None
 
@@ -238,8 +238,8 @@ def _name(text: str, *, last: bool = False) -> str:
 
 
 def keep_from_others(folder: Path) -> None:
-    """Deny other users access to the folder of mirrors: the names of mirrors can be guessed, and their modes let
-    commands read them.
+    """Deny other users access to the folder of mirrors: the names of mirrors can be guessed, and the modes of mirrors
+    let commands read them.
 
     A file system without groups leaves the folder unchanged.
     """
@@ -251,7 +251,7 @@ def keep_from_others(folder: Path) -> None:
 def _remove_locks(git_dir: Path) -> None:
     """Remove lock files that a killed git process left.
 
-    The caller holds the flock, which every git process that works in the mirror inherits.
+    The caller holds the flock, which each git process inherits that fetches into the mirror or combines its packs.
     """
     for pattern in ("*.lock", "refs/**/*.lock", "objects/info/*.lock"):
         for stale in git_dir.glob(pattern):

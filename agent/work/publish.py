@@ -155,7 +155,7 @@ class Publisher:
             yield from self.workspace.lfs.added(self.workspace.lfs_pointers())
 
     def push(self) -> str:
-        """Push the task's branch; returns the commit at which the remote's branch is after the push.
+        """Push the task's branch; returns the pushed commit, which is the one made at the host if there is a `maker`.
 
         The checks before publication run first, unless this commit has passed them before. A commit that was pushed is
         not pushed again, even after a crash in between, unless the branch was removed meanwhile. Raises PushRejected
@@ -214,7 +214,7 @@ class Publisher:
         except Fenced:
             raise  # the ref belongs to the attempt that owns the task now
         except Exception:
-            self._remove_objects()  # the host keeps no unsigned commit of a task that may not publish
+            self._remove_objects()  # after an error the host keeps no unsigned commit of the task
             raise
         workspace.replace_commits(head, made)
         self._checked = self._clean = made.get(head, head)
@@ -302,7 +302,7 @@ class Publisher:
         raise AssertionError  # the last attempt of the loop returns or raises
 
     def _check_arrived(self, commit: str) -> None:
-        """Raise RemoteRefused if the remote does not have the branch at `commit` after a push that git reported as
+        """Raise RemoteRefused if the remote's branch does not contain `commit` after a push that git reported as
         successful.
 
         A broken git wrapper, or a server that drops a push after its hook has accepted it, also exits with 0. A server
@@ -367,5 +367,5 @@ def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _git_message(stderr: str) -> str:
-    """Git's error message without its hints."""
+    """Git's error message without its hints and without the line that has the remote's address."""
     return "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))
