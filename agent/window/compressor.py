@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 WHOLE_RESULTS = 0.4
-"""A mask leaves the newest tool results whole, up to this share of the threshold, if it frees enough without them."""
+"""A mask leaves the results of the newest groups whole, as far as these groups have at most this share of `compress_at`
+tokens; it masks more of them if it frees too little otherwise."""
 
 REST = 20
-"""After a failed compaction, the next attempt waits until the conversation has grown by the threshold divided by
-REST."""
+"""After a failed compaction, the next attempt waits until the conversation has grown by `compress_at` / REST tokens."""
 
 MOST_WEAK = 2
 """The number of compactions in a row that free too little after which CompactionStuck is raised."""
@@ -171,6 +171,7 @@ class ContextCompressor:
 
     def reset_to_newest(self) -> None:
         """Leave out everything before the newest turn, even if that frees little: the last attempt before a task ends.
+        If the request would not fit even then, nothing changes.
 
         The text that a reset normally carries over (plan, failures, changed files) is left out as well if the request
         would not fit with that text.
@@ -382,7 +383,8 @@ class ContextCompressor:
         # twice in a row. If a reset that frees less than a tenth of the view is not enough, or all messages belong to
         # the newest turn, the carry-over is shortened, and then the summary is removed.
         end = end or self.message_store.index.cut.end_seq
-        # if only the doubt about the estimate exceeds the limit, the reset must free a tenth of the view
+        # a request that is over the limit only because its estimate may be too low: the reset must free a tenth of the
+        # view
         sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
         last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
         for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():

@@ -165,7 +165,7 @@ class Window:
             return plan
         if self.assembler.is_too_much(plan.tokens):
             raise self.assembler.does_not_fit("turn", plan.tokens)
-        return replace(plan, limit=plan.tokens)  # only an estimate exceeds the limit
+        return replace(plan, limit=plan.tokens)  # only an estimate exceeds the limit, so the request is sent
 
     def _trim(self) -> None:
         """Shorten the newest turn until the request fits, or as far as possible.
@@ -234,8 +234,8 @@ class Window:
         return used <= limit and self.limits.output_for(used) < answer
 
     def _free(self, means: Callable[[], object]) -> None:
-        """Make the view smaller by `means`, or if that frees nothing by a shorter newest turn, because the server
-        refused a request as too long."""
+        """Make the view smaller by `means`, because the server refused a request as too long; if that frees nothing,
+        shorten the newest turn."""
         before = self.assembler.estimate()
         with suppress(CompactionStuck):
             means()

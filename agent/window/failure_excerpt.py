@@ -71,7 +71,8 @@ class FailureLines:
             self._texts.pop(known.pop(next(islice(known, MOST // 2, None))), None)
 
     def excerpt(self, room: int, count: Callable[[str], int]) -> str:
-        """The most important lines of the output in about `room` tokens as `count` counts; "" if not even one fits."""
+        """The output if it has at most `room` tokens by `count`, else its most important lines in about `room` tokens;
+        "" if not even one fits."""
         if self._count <= len(self._last):
             whole = "\n".join(line for _, line in self._last)
             if count(whole) <= room:

@@ -1,12 +1,13 @@
 r"""Finds the names in a conversation that a summary must repeat exactly: paths, identifiers and ids.
 
-A name is a word of ASCII letters and digits of a form that does not occur in prose.  A name contains `_`, `/`, `\\`, a
-dot or a colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a
-capital after a small letter.  The form of a name does not depend on the language of the text around it.
+A name is a word of ASCII letters and digits of a form that does not occur in prose. A name contains `_`, `/`, `\\`, a
+dot or a colon, or it mixes letters and digits (with a digit before the first letter only if it has at least 7
+characters, unlike `1000ms`), or it has a capital after a small letter. The form of a name does not depend on the
+language of the text around it.
 
 A name is characteristic of a conversation if few other conversations contain the name. Names such as `README.md`,
-`main.py` and `self.args` are plain: each of their words has only one case. A plain name is characteristic of a
-conversation only together with its folder, and so is a name that occurs in several folders.
+`main.py` and `self.args` are plain: each of their words is in small letters, in capitals, or capitalised. A plain name
+is characteristic of a conversation only together with its folder, and so is a name that occurs in several folders.
 """
 
 from __future__ import annotations

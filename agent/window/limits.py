@@ -1,11 +1,11 @@
 """The token limits of a request: the window of a model, the part that is reserved for the answer, and the number of
 tokens at which a compaction starts.
 
-The window is the smallest of four windows: the configured one (`config.configured_window`; if that is only assumed, and
-the server or an error has shown the window, MLC_MAX_CONTEXT_TOKENS in its place), the loaded one that the server
-reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a model"). All
-numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work. A larger window never results in a smaller
-limit.
+The window is the smallest of four windows: the configured one (`config.configured_window`), the loaded one that the
+server reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a
+model"). If the configured window is only assumed, and the server or an error has shown the true one,
+MLC_MAX_CONTEXT_TOKENS takes its place. All numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work. A
+larger window never results in a smaller limit.
 """
 
 from __future__ import annotations
