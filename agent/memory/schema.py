@@ -36,8 +36,8 @@ _CONFIG = "CREATE TABLE IF NOT EXISTS {name}_config (k PRIMARY KEY, v) WITHOUT R
 
 @cache
 def _objects() -> dict[str, tuple[str, str]]:
-    """Name of each table and index → (name of the table, statement that creates the table or index), in the order of
-    the migrations."""
+    """Name of each table or index → (name of the table itself or of the index's table, statement that creates the table
+    or index), in the order of the migrations."""
     found = {}
     for _, _, path in migrate.migrations(MIGRATIONS):
         for statement in migrate.statements(path.read_text(encoding="utf-8")):
@@ -51,7 +51,7 @@ def _there(database: Database) -> set[str]:
 
 
 def _tables_of(name: str) -> list[str]:
-    """The tables and indexes that belong to a table."""
+    """The names of a table, of its indexes and, for an FTS5 index, of the tables in which FTS5 keeps it."""
     made = [one for one, (table, _) in _objects().items() if table == name]
     return [*made, *(f"{name}_{part}" for part in _SHADOWS if _INDEX in _objects()[name][1])]
 
@@ -97,8 +97,8 @@ def _drop_tables(database: Database, names: Iterable[str]) -> None:
 
 
 def check(database: Database) -> None:
-    """Raise MemoryUnavailable for a file that is no memory.db, or has lost its log; restore the table `schema_version`
-    if it is missing."""
+    """Raise MemoryUnavailable for a database of another program, and for a memory.db that has lost its log; make
+    `schema_version` again if a memory.db lacks it. A database without tables is accepted."""
     there = _there(database)
     if LOG in there:
         if VERSIONS not in there:
@@ -118,7 +118,7 @@ def check(database: Database) -> None:
 
 
 def _restore_versions(database: Database) -> None:
-    """Record every migration as applied that creates a table or an index which the database has."""
+    """Record a migration as applied if the database has a table or an index that the migration creates."""
     with database.transaction():
         there = _there(database)
         migrate.note(database, MIGRATIONS, [number for number, made in _made_by() if there.intersection(made)])

@@ -30,8 +30,7 @@ SENT_TOGETHER = 500
 
 
 class Diverged(Exception):
-    """memory.db and the shared log have different entries with the same number, or only one of the two has an entry
-    with this number."""
+    """memory.db has an entry for which the shared log has no entry, or another one, with the same number."""
 
 
 class SharedEntries:
@@ -66,7 +65,7 @@ class SharedEntries:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """A transaction of PostgreSQL that holds a lock which all hosts share."""
+        """A context manager for a transaction of PostgreSQL that holds a lock which all hosts share."""
         shared, is_inside = self.shared, False
         self._unsent, self._characters = [], 0
         try:
@@ -143,8 +142,9 @@ class SharedEntries:
         return bool(mine) and mine == self.run("shared_known", number=number)
 
     def page(self, position: int) -> list[Entry]:
-        """The next entries of the shared log after the entry with the number `position`, at most PAGE.  Raises Diverged
-        unless `position` is 0 or memory.db and the shared log have the same entry with this number."""
+        """The next entries of the shared log after the entry with the number `position`, as many as one query reads; []
+        after the last one.  Raises Diverged unless `position` is 0 or memory.db and the shared log have the same entry
+        with this number."""
         rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
         found = [entry_of(row) for row in rows]
         if not position:
@@ -170,7 +170,7 @@ class SharedEntries:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns an error of the shared log's database into MemoryUnavailable."""
+    """A context manager that turns an error of the shared log's database into MemoryUnavailable."""
     try:
         yield
     except MemoryUnavailable:

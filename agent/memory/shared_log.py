@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from agent.memory.log_projection import LogProjection
 
 JOB = ("id", "actor_id", "session_id", "strategy", "attempts", "error", "created_at", "updated_at")
-"""Columns of a job, besides its status, that are copied when jobs are moved."""
+"""Columns of a job, besides its status, that are copied when jobs are moved from memory.db to PostgreSQL."""
 PATIENCE = 3.0
-"""Maximum seconds that the rewriting of one table waits for older transactions of PostgreSQL to end."""
+"""The number of seconds after which the rewriting of a table that still contains old row versions is not repeated."""
 
 
 class SharedLog(SharedEntries):
@@ -98,8 +98,8 @@ class SharedLog(SharedEntries):
 
     def _move_jobs(self) -> None:
         """Move the jobs from memory.db to the database of the shared log, for a host that did not share its memory
-        before.  If the process is killed halfway, the next call moves the jobs again; a job that was moved already is
-        not changed."""
+        before; a running job becomes a queued one.  If the process is killed halfway, the next call moves the jobs
+        again; a job that was moved already is not changed."""
         for row in self.local.database.run("job_list", status=None):
             status = QUEUED if row["status"] == RUNNING else row["status"]
             self.run("job_put", **{**{name: row[name] for name in JOB}, "status": status})
@@ -114,8 +114,9 @@ class SharedLog(SharedEntries):
             yield self
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Let PostgreSQL rewrite the tables of the log and of the jobs after texts were forgotten, since the bytes of
-        an updated row remain in the old file of a table. Returns the reason if that fails, else ""."""
+        """Let PostgreSQL rewrite the tables of the log and of the jobs if texts were forgotten since the last rewriting
+        (with `left_by_others`: PURGE_SECONDS ago or earlier), since the bytes of an updated row remain in the old file
+        of a table. Returns the reason if that fails, else ""."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)

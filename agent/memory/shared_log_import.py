@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 ABOUT_A_RECORD = frozenset(("merged", "superseded", "invalidated", "promoted", "pinned"))
-"""Operations that have the id of a record as their subject."""
+"""Operations that change an existing record, of which the id is the subject of the entry."""
 
 
 class Join:
@@ -44,7 +44,7 @@ class Join:
         """The last number up to which memory.db and the shared log have the same entries."""
         self.database = log.local.database
         self.events: dict[int, int] = {}
-        """Number of an event in memory.db → its number in the shared log."""
+        """Number of an imported event in memory.db → its number in the shared log, 0 if it was forgotten there."""
         self.records: dict[str, str] = {}
         """Id of a record in memory.db → its id in the shared log, if it was merged; "" if it was left out."""
         self.known: dict[tuple[str, ...], int] = {}
@@ -181,8 +181,8 @@ class Join:
         write.append(operation, subject, payload, entry.reason, at=entry.at, who=entry.who)
 
     def _translated(self, operation: str, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The payload with the ids that events and records have in the shared log; None if the entry has no effect
-        there."""
+        """The payload with the ids that events and records have in the shared log; None if the entry would have no
+        effect in the shared log."""
         if operation in ("invalidated", "promoted", "pinned"):
             return payload
         if operation == "merged":

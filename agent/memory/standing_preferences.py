@@ -3,8 +3,8 @@ them.
 
 For example, the preference "Use unittest" has no term in common with the issue "The importer skips the last row", but
 applies to this issue too. If a namespace has at most `top_k` preferences of sufficient trust, all these preferences are
-standing. If a namespace has more than `top_k` preferences of sufficient trust, at most `top_k` of those that at least
-SHOWN_BY tasks have shown are standing; a search with the text of the issue may find the others.
+standing. If a namespace has more than `top_k` preferences of sufficient trust, at most `top_k` of those that come from
+the events of at least SHOWN_BY tasks are standing; a search with the text of the issue may find the others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from agent.memory.records import Records
 
 SHOWN_BY = 2
-"""Minimum number of tasks that have shown a preference for it to be standing, if there are more than `top_k`
-preferences."""
+"""If there are more than `top_k` preferences, the minimum number of tasks from the events of which a standing one
+comes."""
 TRUST = 1
 """Minimum trust of a standing preference, so that text from outside cannot become one."""
 TOKENS = 200
@@ -39,8 +39,8 @@ def standing_preferences(
 ) -> list[MemoryHit]:
     """The standing preferences below `namespace`, at most `config.top_k`.
 
-    Pinned preferences come first; then those with the largest number of tasks that have shown them, plus tasks that
-    they helped, minus tasks that they hurt; of equal ones the newest.
+    Pinned preferences come first. Others are ordered by a number, the largest first, and of equal ones the newest
+    first: tasks from the events of which the preference comes, plus tasks that it helped, minus tasks that it hurt.
     """
     first, end = span(namespace)
     trust = max(TRUST, config.min_trust)

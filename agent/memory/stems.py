@@ -19,7 +19,8 @@ LONGEST = 40
 
 
 class Stemmer:
-    """`Stemmer()(words)` maps each lower-case word to its stem.  Only one thread may use a Stemmer at a time."""
+    """`Stemmer()(words)` maps each lower-case word to its stem; a word with other characters than ASCII letters and
+    digits is its own stem.  Only one thread may use a Stemmer at a time."""
 
     def __init__(self) -> None:
         self._connection = db.module().connect(":memory:", isolation_level=None, check_same_thread=False)

@@ -129,14 +129,15 @@ class MemoryStore:
 
     @contextmanager
     def _reading(self) -> Iterator[DatabaseObjects]:
-        """Read several tables in one state of memory.db, while other processes may forget texts or rebuild tables."""
+        """A context manager in which all queries see one state of memory.db, though other processes may forget texts or
+        rebuild tables meanwhile."""
         with self._lock:
             parts = self._open
             with parts.database.reading():
                 yield parts
 
     def writing(self) -> AbstractContextManager[Writing]:
-        """A transaction in which entries are appended to the log."""
+        """A context manager for a transaction in which entries are appended to the log."""
         return writing(self._open.log, self._open.projection, self.who)
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -170,7 +171,8 @@ class MemoryStore:
             return [add_event(write, event, self.mask) for event in events]
 
     def known_events(self, numbers: Sequence[int]) -> list[int]:
-        """The given numbers that are numbers of existing events; the numbers of forgotten events are left out."""
+        """Those of the given numbers that are numbers of existing events, each once; those of forgotten events are left
+        out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=orjson.dumps(list(numbers)).decode())
             known = {int(row["id"]) for row in rows}
@@ -341,7 +343,8 @@ class MemoryStore:
         after: str | None = None,
     ) -> list[MemoryRecord]:
         """Records below `namespace`, oldest first.  `status` None means every status.  `after` is the id of the last
-        record of the previous page.  Raises UsageError for an unknown strategy or status."""
+        record of the previous page; with an unknown id the list begins at its start.  Raises UsageError for an unknown
+        strategy or status."""
         if strategy is not None and strategy not in STRATEGIES:
             raise UsageError(f"there is no strategy {strategy!r}; allowed are {', '.join(STRATEGIES)}")
         if status is not None and status not in STATUSES:
@@ -410,8 +413,8 @@ class MemoryStore:
             return forget.named_sessions_and_actors(parts.database)
 
     def forget(self, selector: Selector, *, dry_run: bool = True) -> Forgotten:
-        """Remove permanently the events and records that match the selector, and the records that have no other
-        sources.
+        """Remove permanently the events and records that match the selector, and the records of which all sources are
+        removed.
 
         With `dry_run` nothing is removed, and the result lists what a real call would remove. The texts are removed
         from the log, the tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then
@@ -423,7 +426,9 @@ class MemoryStore:
             if dry_run:
                 found = forget.select(parts.database, selector)
                 jobs: tuple[str, ...] = ()
-                with suppress(MemoryUnavailable):  # the shared log, which has the jobs, does not answer
+                with suppress(
+                    MemoryUnavailable
+                ):  # the jobs may be in the database of a shared log that does not answer
                     jobs = parts.jobs.with_errors(found.sessions, selector)
                 return Forgotten(
                     tuple(sorted(found.events)), tuple(sorted(found.records)), jobs=jobs, elsewhere=purge.ELSEWHERE
@@ -484,7 +489,7 @@ class MemoryStore:
         return self.base_dir / "memory"
 
     def rebuild(self) -> int:
-        """Rebuild the tables that are used for searching from the log; return the number of its entries."""
+        """Make the tables that searches use again, from the log; return the number of entries in the log."""
         with self._lock:
             found = maintenance.rebuild(self._open.log, self._open.projection)
             self._purge(())
@@ -493,22 +498,22 @@ class MemoryStore:
     def export(self, path: Path | None = None) -> Path:
         """Write every event and record as a line of JSON; return the file, by default in `base_dir/memory/`."""
         path = path or self.exports / f"export-{clock.stamp()[:19].replace(':', '')}.jsonl"
-        # in a write transaction, so that a text that another process forgets meanwhile is in no export that ends later
+        # during a write transaction no other process can forget a text, which would then remain in the export
         with self._lock, self._open.database.transaction():
             maintenance.export(self._open.database, path)
         return path
 
     def figures(self) -> dict[str, Any]:
-        """Events, records by strategy and status, jobs by status, bytes of the file; no jobs if the shared log, in the
-        same database as the jobs, cannot be reached."""
+        """The numbers of events, of records by strategy and status, of jobs by status, and of bytes of the file; no
+        jobs if they are in the database of the shared log, and it cannot be reached."""
         with self._lock:
             return maintenance.figures(self._open.database, self._open.jobs)
 
     # --- history of commits, jobs ----------------------------------------------------------------------------
 
     def index_commits(self, repository: Path, actor_id: str, *, branch: str, limit: int = 20_000) -> int:
-        """Index at most `limit` of the newest commits that are not indexed yet, and the changed files at the tip of the
-        branch.
+        """Index the newest commits of the branch that are not indexed yet, at most `limit`, and the files at its tip
+        that have changed.
 
         Returns the number of commits that were indexed.  `repository` is a git directory, or a folder with `.git`.
         Raises GitError when git fails.

@@ -1,6 +1,6 @@
 """Splits a text into terms, for the index and for queries: stems of words, parts of identifiers, pairs of characters.
 
-* The identifiers `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
+* The identifiers `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`, before stemming.
 * Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
   single characters and as pairs of adjacent ones.  A query in a script without spaces uses only the pairs, except for a
   run of one character.
@@ -49,7 +49,8 @@ MOST = 60_000
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:
-    """The words of a text in order, with stop words, and not replaced by their stems.
+    """The words of a text with stop words, not replaced by their stems, in the order of the text: an identifier of
+    several parts as a whole and then its parts, a run of a script without spaces as its characters and then its pairs.
 
     With `pairs_only`, as for a query, text in a script without spaces gives only pairs, and a single character only if
     it stands alone.
@@ -113,8 +114,8 @@ class Terms:
         return found
 
     def of_query(self, text: str) -> list[str]:
-        """The distinct terms of a query, in order; text in a script without spaces gives only pairs of characters, and
-        a single character only if it stands alone."""
+        """The distinct terms of a query, in order, without stop words unless it has no other words; text in a script
+        without spaces gives only pairs of characters, and a single character only if it stands alone."""
         found = list(words(text, pairs_only=True))
         kept = [word for word in found if word not in STOP] or found
         with self._lock:

@@ -69,7 +69,8 @@ class Vectors:
         return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
 
     def _make_vectors(self, texts: Sequence[str]) -> list[array[float]]:
-        """The vectors of the texts, each normalised to length 1; a vector of zeros becomes an empty one."""
+        """The vectors of the texts, each normalised to length 1; a vector of length 0 or of no finite length becomes an
+        empty one."""
         try:
             found = [_unit(one) for one in self._model([text[:LONGEST] for text in texts])]
         except MemoryUnavailable:
@@ -81,8 +82,8 @@ class Vectors:
         return found
 
     def fill(self) -> int:
-        """Compute the vectors that active records lack, and remove the vectors of records that are no longer active;
-        return the number of new vectors."""
+        """Compute the vectors of the present plug-in that active records lack, and remove the vectors of records that
+        are no longer active; return the number of new vectors. Without a plug-in nothing is done."""
         if not self.are_on:
             return 0
         made = 0
@@ -109,7 +110,8 @@ class Vectors:
         return found
 
     def cosines(self, asked: array[float] | None, keys: Iterable[int]) -> dict[int, float]:
-        """key → cosine of the vector of the record and of `asked`, 0 to 1; records without a vector are left out."""
+        """Key of a record → cosine of its vector and `asked`, 0 if it is negative or the lengths differ; records
+        without a vector are left out, and all are if `asked` is None."""
         if asked is None:
             return {}
         rows = self.database.run("vectors_of", model=self._name, keys=as_json(keys))
