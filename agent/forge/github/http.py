@@ -309,7 +309,7 @@ class GitHubWire:
 
     def _requester(self, kind: str) -> Any:
         ca_file = self.ca_file()
-        mine: dict[str, Any] = self._requesters.__dict__  # of this thread
+        mine: dict[str, Any] = self._requesters.__dict__  # the Requesters of this thread
         if kind not in mine:
             from agent.forge.github import api_session
 
@@ -392,9 +392,9 @@ class GitHubWire:
         """Seconds to wait when the answer is a refusal by a rate limit, None when the answer is another error.
 
         An error with `x-ratelimit-remaining: 0` and without Retry-After means GitHub's primary rate limit; only
-        requests of the same bucket wait, until the limit's reset. An error with Retry-After, or with GitHub's message
-        about a secondary rate limit, means the secondary rate limit; requests of all buckets wait. A 403 without a sign
-        of a rate limit is another error, such as a missing permission.
+        requests of the same bucket wait, until the limit's reset. An error with Retry-After, with GitHub's message
+        about a secondary rate limit, or with the status 429 and no other sign means the secondary rate limit; requests
+        of all buckets wait. A 403 without a sign of a rate limit is another error, such as a missing permission.
         """
         if status not in (403, 429):
             return None

@@ -1,7 +1,7 @@
 """The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
 An open pull request becomes a draft or ready for review through GraphQL: GitHub's REST API can open a draft but cannot
-change this state later.  Title, text and the request for a review, which change at that moment, are in the same request
+change this state later. If title, text or reviewer change at the same time, the change is sent in the same request
 (docs.github.com/en/graphql/reference/mutations, "updatePullRequest", "requestReviews").
 """
 
@@ -44,7 +44,7 @@ class Pulls:
             "direction": "desc",
         }
         items = [item for item in self.wire.pages(self.path, query=query) if self._is_of(item, head)]
-        for item in items:  # the items of the list have all fields that `update` reads from a single pull request
+        for item in items:  # `update` reads them in place of the single pull requests
             self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
@@ -98,8 +98,8 @@ class Pulls:
         """Update a pull request; only the fields that differ from the present ones are sent.  Returns the pull request
         after the change, and whether the change included a request for a review.
 
-        `reviewer` returns the node id of the account to request a review from when the pull request becomes ready, None
-        if the caller requests the review. Raises ForgeError if `number` is not a number.
+        `reviewer` returns the node id of the account to request a review from when the pull request becomes ready; if
+        it returns None, the update requests no review. Raises ForgeError if `number` is not a number.
         """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")

@@ -91,7 +91,8 @@ class Repositories:
         )
         self._projects[name] = (clock.monotonic(), project)
         if project.has_issues and not project.archived and project.may_push is not False:
-            # each process reads a reason to refuse the work itself
+            # other processes get only facts by which the work is possible; each reads a reason to refuse the work
+            # itself
             self.wire.facts.put(_fact(name), asdict(project))
         else:
             self.wire.facts.drop(_fact(name))

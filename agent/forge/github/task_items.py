@@ -82,8 +82,8 @@ class TaskItems:
             raise
 
     def move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
-        """Add the label of the state `to` and remove the five other labels of this program; returns the labels that
-        this call removed, without the labels that another process removed first."""
+        """Add the label of the state `to`, if the settings name one, and remove the other labels of this program;
+        returns the labels that this call removed, without the labels that another process removed first."""
         target = self.labels.name(to)
         path = f"{project.path}/issues/{issue_number(key)}/labels"
         if target:
