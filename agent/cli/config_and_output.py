@@ -136,7 +136,7 @@ def failure(code: str, message: str, exit_code: int) -> dict[str, Any]:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads the stream; a closed stream has no reader."""
+    """Whether the stream is a terminal, which a person reads; False for a closed stream."""
     return stream is not None and not stream.closed and stream.isatty()
 
 

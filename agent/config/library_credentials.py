@@ -124,7 +124,7 @@ def _passwords(text: str) -> Iterator[str]:
 
 
 def _text_of(path: str) -> str:
-    """The text of a regular file, "" if the path is no regular file."""
+    """The text of a regular file; "" if the path is no regular file, or if the file is too large or cannot be read."""
     if not path:
         return ""
     try:

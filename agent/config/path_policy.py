@@ -1,4 +1,5 @@
-"""Defines the section `policy`: files that a person must change or review, in addition to the built-in rules."""
+"""Defines the section `policy`: files that only a person may change, and files that a person must review, in addition
+to the built-in rules."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
 
 
 def check_plug_ins(settings: Settings) -> None:
-    """Raise PlugInRefused for the first configured plug-in that differs from its pinned state, or cannot be found.
+    """Raise PlugInRefused for the first configured plug-in that is not pinned as it is now. The plug-in of a key in
+    `SPARED` may be missing.
 
     `check_plug_ins` reads the files of a plug-in, but does not import the plug-in.
     """

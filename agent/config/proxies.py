@@ -1,7 +1,7 @@
 """Finds the proxy for an address, the variable that configures it, and whether it is usable.
 
-`requests` selects the proxy; this module checks the proxy before it is used, and describes it for a person without its
-password.
+`requests` selects the proxy for its own requests, and `in_the_way` finds the one that git uses. This module checks a
+proxy before it is used, and describes it for a person without its password.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generates the documentation of the configuration from the models: the key table and the commented config.yaml.
+"""Generates the documentation of the configuration from the models: the list of keys and the commented config.yaml.
 
 `scripts/write_docs.py` writes docs/configuration.md and the commented config.yaml; tests/docs checks that both are up
 to date.
