@@ -264,8 +264,8 @@ class ToolResult:
 class Contact:
     """What a command in the sandbox exchanged with one host and port: number of connections, bytes sent and received.
 
-    `refused` is the reason why the command did not reach the host, "" if it did; `connections` then counts the
-    attempts."""
+    `refused` is the reason for which the proxy refused the host; `connections` then counts the refused attempts.
+    `refused` is "" for an allowed host, even if no connection to it succeeded."""
 
     host: str
     port: int

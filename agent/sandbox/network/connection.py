@@ -1,5 +1,5 @@
-"""Serves one connection of a client inside the sandbox to the proxy: reads the request, checks it, and passes it on or
-answers with the reason for a refusal."""
+"""Serves one connection that a client inside the sandbox opened to the proxy: reads the request, checks it, and passes
+it on or answers with the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTING_SECONDS = 1.0
 def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callable[[socket.socket], bool]) -> None:
     """Serve the connection of `client` to its end.
 
-    `keep(server)` registers the connection to the outside, so that the end of the proxy closes this connection; `keep`
+    `keep(server)` registers the connection to the server, so that the end of the proxy closes that connection; `keep`
     returns False if the proxy has ended already.
     """
     client.settimeout(HEAD_SECONDS)
@@ -72,7 +72,7 @@ def answer(client: socket.socket, status: int, why: str) -> None:
     words = why.encode("ascii", "replace")
     head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
-    # Closing a socket with unread bytes would discard the answer, so these bytes are read first.
+    # Closing a socket with unread bytes could discard the answer, so the client's remaining bytes are read first.
     with suppress(OSError):
         client.shutdown(socket.SHUT_WR)
         client.settimeout(PARTING_SECONDS)

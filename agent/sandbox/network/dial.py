@@ -2,7 +2,8 @@
 
 The name of a host is resolved only once, in this module. Each resolved address is checked, and a direct connection goes
 to a checked address, so a name that resolves differently the next time gains nothing. If this machine itself needs a
-proxy for the host, the connection goes through that proxy, which may resolve the name itself (`upstream_proxy.py`).
+proxy for the host, the connection goes through that proxy, which may resolve the name itself (`upstream_proxy.py`). A
+name that only that proxy can resolve leads to an unchecked address.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SECONDS = 20.0
 """The time-out of one connection attempt in seconds."""
 
 TRIES = 4
-"""The maximum number of addresses of one host name to which a connection is tried."""
+"""The maximum number of allowed addresses of one host that are tried one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Dialer:
     def open(self, host: str, port: int, scheme: str) -> socket.socket:
         """Open a connection to `host`, which has the form of `host_allowlist.normalize_host`.
 
-        Raises HostRefused if the host is not allowed, HostUnreached if the connection failed.
+        Raises HostRefused if the host is not allowed, HostUnreached if the name cannot be resolved or the connection
+        fails.
         """
         entries = self.entries(host, port)
         proxy = in_the_way(f"{scheme}://{in_url(host)}:{port}/", self.proxies)
@@ -122,13 +124,13 @@ class Dialer:
 
 
 NOBODYS = {4: "240.0.0.1", 6: "100::1"}
-"""Addresses that no machine has: one of a reserved network, and one of the discard-only network (RFC 1112, RFC
-6666)."""
+"""For IPv4 and IPv6, an address that no machine has (RFC 1112, RFC 6666): a socket can be bound to it only if the
+kernel allows any address."""
 
 
 def is_own(address: Address) -> bool:
-    """Whether a connection to `address` ends at this machine: the address is one of this machine's own, or the
-    connection would have the same address as its source.  `is_own` sends no packet.
+    """Whether `address` is an address of this machine: a connection to it would have the same address as its source, or
+    a socket can be bound to it. `is_own` sends no packet.
 
     The source address of a connection alone is not enough: for a connection to a machine's second address in one
     network, the kernel uses the machine's first address as the source.

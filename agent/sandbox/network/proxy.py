@@ -25,17 +25,17 @@ MOST = 64
 """The maximum number of simultaneous connections to the proxy; further connections wait."""
 
 LAST_SECONDS = 5.0
-"""Maximum seconds to wait until the closed connections have counted their last bytes. The sockets of closed connections
-are shut down, so this wait is short."""
+"""Maximum seconds that the end of the proxy waits for the threads of its connections to count their last bytes. The
+sockets are shut down before, so this wait is short."""
 
 
 class SandboxProxy:
     """The proxy of one command, as a context manager around the command.
 
     - `descriptor`: the descriptor through which the opener inside the sandbox sends its listening socket.
-    - `file`: the content of the opener's executable file; None if there is no executable for this machine type. Without
-      an executable for the machine type, the interpreter `python` inside the sandbox runs the opener.
-      SandboxUnavailable is raised if the executable and the interpreter are both missing.
+    - `file`: the content of the opener's executable file; None if there is no executable for this machine type. Then
+      the interpreter `python` inside the sandbox runs the opener; if `python` is None too, the constructor raises
+      SandboxUnavailable.
     - `opened`: whether the worker has got the listening socket that the opener created.
     """
 
@@ -80,8 +80,8 @@ class SandboxProxy:
         self.traffic.wait(LAST_SECONDS)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The hosts that the command has reached or was refused so far; after the end of the context, with all bytes
-        that were passed on."""
+        """The hosts to which the command has tried to connect so far. The bytes are complete after the end of the
+        context, unless a connection took longer than LAST_SECONDS to end."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:

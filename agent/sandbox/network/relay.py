@@ -77,11 +77,12 @@ def relay(
     sent: Callable[[int], None],
     received: Callable[[int], None],
 ) -> None:
-    """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds.
+    """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds. If `body`
+    is a number, the end of the server's answer is enough.
 
-    The bytes `first` are sent to the server before anything else. `body` is the number of further bytes copied from the
-    client, None for no limit; with a number, the connection ends after the server's answer. `sent(bytes)` is called
-    after each send to the server, and `received(bytes)` after each send to the client, before anything else can fail.
+    The bytes `first` are sent to the server before anything else. `body` is the maximum number of further bytes copied
+    from the client, None for no maximum. `sent(size)` is called directly after each send to the server, and
+    `received(size)` directly after each send to the client.
     """
     out, back = _Way(client, server, sent, body, bytearray(first)), _Way(server, client, received)
     client.setblocking(False)

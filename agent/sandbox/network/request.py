@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
 LONGEST = 1 << 16
-"""The maximum number of bytes in the head of a client's request."""
+"""The maximum number of bytes that are read of a client's request until its head is complete."""
 
 END = b"\r\n\r\n"
 
@@ -47,8 +47,8 @@ class Request:
 
 
 def receive(client: socket.socket) -> tuple[bytes, bytes]:
-    """(the head of the request without the empty line at its end, the data after the head).  Raises RequestUnreadable
-    if there is no complete head."""
+    """(the head of the request without the empty line at its end, the data after the head). Raises RequestUnreadable if
+    the connection ends before the head is complete, or if the head is too long."""
     found = bytearray()
     end = -1
     while end < 0:

@@ -24,7 +24,8 @@ PORT = 31280
 
 BACKLOG = 128
 FAILED = 125
-"""The exit code of the opener if it cannot create the socket or pass it on."""
+"""The exit code of the opener if it cannot create the socket or pass it on. The executable also exits with it if it
+cannot execute the command."""
 
 PLACE = "/etc/makimono-network"
 """The path of the opener inside the sandbox."""
@@ -78,7 +79,7 @@ def code(descriptor: int) -> bytes:
 
 
 def program(descriptor: int, machine: str) -> bytes | None:
-    """The whole executable file (elf(5)), None for a machine type for which there is no program."""
+    """The content of the opener's executable file (elf(5)); None for a machine type other than x86_64."""
     if machine != "x86_64":
         return None
     body = code(descriptor)
@@ -107,12 +108,13 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def with_python(python: str, descriptor: int) -> list[str]:
-    """The opener as a Python program, as the beginning of an argument list."""
+    """An argument list that runs the opener as a Python program; the arguments of the command must be appended to
+    it."""
     return [python, "-I", "-S", "-c", SCRIPT, str(descriptor)]
 
 
 def variables() -> dict[str, str]:
-    """Environment variables that point programs to the proxy."""
+    """Environment variables that make programs in the sandbox use the proxy."""
     address = f"http://127.0.0.1:{PORT}"
     direct = "localhost,127.0.0.1,::1,sandbox"
     names: Sequence[str] = ("http_proxy", "https_proxy", "all_proxy")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST = 200
-"""The maximum number of hosts that are counted separately; all further ones are counted together, since a command may
-try any number of names."""
+"""The maximum number of counters, one for each host, port and reason for a refusal. Connections to further hosts are
+counted as the host OTHERS, since a command may try any number of names."""
 
 OTHERS = "(others)"
 
@@ -29,7 +29,8 @@ class Traffic:
     def count(
         self, host: str, port: int, *, sent: int = 0, received: int = 0, refused: str = "", new: bool = True
     ) -> None:
-        """Count one connection, or with `new` False further bytes of one; `refused` is the reason for a refusal."""
+        """Count one connection, or with `new` False further bytes of a counted connection; `refused` is the reason for
+        which the connection was refused, "" if it was not."""
         key = (host, port, refused)
         with self._lock:
             if key not in self._found and len(self._found) >= MOST:
@@ -41,8 +42,8 @@ class Traffic:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """A context manager around one connection to a server, inside which its bytes are counted; the method `wait`
-        waits for its end."""
+        """A context manager around the code that counts the bytes of one connection to a server; the method `wait`
+        waits until all such contexts have ended."""
         with self._lock:
             self._connected += 1
         try:
@@ -53,13 +54,13 @@ class Traffic:
                 self._lock.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no server is connected, after which all bytes are counted; returns False if that takes longer than
-        `seconds`."""
+        """Wait until no context of `connected` is open, so that all bytes are counted; returns False if that takes
+        longer than `seconds`."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._connected, seconds)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The contacts in the order of the first connection to each host."""
+        """One record for each host, port and reason for a refusal, in the order of the first attempts to connect."""
         with self._lock:
             return tuple(
                 Contact(host, port, tries, sent, received, why)

@@ -23,7 +23,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def looks_up(proxy: Proxy) -> bool:
-    """Whether the proxy gets the name of the target host and resolves it itself; it may know names that this host does
+    """Whether the proxy resolves the name of the target host itself; the proxy may know names that this host does
     not."""
     return urlsplit(proxy.address).scheme not in ("socks5", "socks4")
 
@@ -54,7 +54,7 @@ def _socks(
         made.set_proxy(kind, *at, rdns=by_name, username=login[0] or None, password=login[1] or None)
         made.settimeout(seconds)
         made.connect(target)
-        # The descriptor is moved to a plain socket, because the class of PySocks overrides the methods that send.
+        # The descriptor is moved to a plain socket, because the socket class of PySocks overrides `send`.
         return socket.socket(fileno=made.detach())
     except BaseException:
         with suppress(OSError):
