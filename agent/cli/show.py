@@ -173,7 +173,8 @@ def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "
 
 
 def waiting_reason(row: Row, reason: Reason | None) -> str:
-    """The reason why the task waits, or the error with which it ended."""
+    """The reason why the task waits, or the error with which it ended, followed by the reason if there is one; "" if
+    there is neither."""
     error = ": ".join(part for part in (row.error_code, row.error_message) if part)
     if row.status in CLOSED_STATUSES and error:
         return error if reason is None else f"{error}; {reason.text}"
@@ -191,8 +192,8 @@ def _status(row: Row) -> str:
 
 
 def _turn_lines(turns: LastTurns, row: Row) -> Iterator[Line]:
-    """The turns of a task as lines of text: a line for each turn, one for each further tool call, and one for each
-    event between turns."""
+    """The turns of a task as lines of text: a line for each turn, one for each further tool call, one for each event
+    between turns, and one about turns that are left out."""
     from agent.commands.turns import Turn
 
     if not turns.complete:
@@ -313,7 +314,7 @@ def entry_line(entry: TimelineEntry, *, year: bool = True) -> str:
 
 class _Look:
     """The state of one task that `show --watch` read last: its row, timeline head and last turns; the files are read
-    again only when one of them, or the row, has changed."""
+    again only when one of them, the row, its reason, or the lock of its folder has changed."""
 
     def __init__(self, state: CliState, wiring: Wiring, uuid: str) -> None:
         self.state = state
@@ -344,7 +345,7 @@ class _Look:
 
 
 def _sizes(folder: Path | None) -> tuple[int, ...]:
-    """The sizes of the files of a task, 0 for a missing one."""
+    """The sizes of the files of a task, 0 for a missing one; () if there is no folder."""
     from agent.commands.timeline import FILES
 
     def size(path: Path) -> int:
@@ -445,7 +446,7 @@ def _key(one: Turn | Between) -> tuple[object, ...]:
 
 
 def _is_whole(one: Turn | Between) -> bool:
-    """Whether a turn is complete: all its tool calls have results."""
+    """Whether a turn is complete: all its tool calls have results. An event between turns is always complete."""
     from agent.commands.turns import Turn
 
     return not isinstance(one, Turn) or all(call.size is not None for call in one.calls)

@@ -124,7 +124,7 @@ def _listed(state: CliState, row: Row, *, short: bool) -> tuple[object, ...]:
 
 
 def display_time(stamp: str | None) -> str:
-    """A time stamp in the form `2026-01-31 09:15:00`."""
+    """A time stamp in the form `2026-01-31 09:15:00`, "" for None."""
     return (stamp or "")[:19].replace("T", " ")
 
 

@@ -140,9 +140,10 @@ def changes(
 ) -> Iterator[dict[str, Any]]:
     """The differences between `rows` and the earlier rows `before`; `before` is updated.
 
-    A change has `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new task), the present columns
-    of SEEN, and `why` and `waits_for` (the text and the code of the task's reason, None without one); `status` is
-    `gone` for a row that is no longer listed. A new text of the same reason code does not count as a change.
+    A change has `at` (the present time), `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new
+    task), the present columns of SEEN, and `why` and `waits_for` (the text and the code of the task's reason, None
+    without one); for a row that is no longer listed it has only `at`, `uuid`, `was` and the `status` `gone`. A new text
+    of the same reason code does not count as a change.
     """
     now = {row.uuid: row for row in rows}
     for row in sorted(rows, key=lambda row: (row.created_at, row.uuid)):
