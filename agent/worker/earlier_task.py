@@ -69,7 +69,8 @@ class ParentTask:
 
     @property
     def is_gone_on_from(self) -> bool:
-        """Whether the earlier task has left a branch or unpublished commits that the next task can continue."""
+        """Whether the earlier task has left a branch that the next task can continue, or unpublished commits without
+        having pushed any."""
         return self.branch is not None or (self.kept is not None and self.kept.pushed is None)
 
 
@@ -84,8 +85,8 @@ def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
 
 
 def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> ParentTask | None:
-    """The task `uuid` with its branch, summary and unpublished commits; None if `uuid` is None or has no row any
-    more."""
+    """The task `uuid` with its branch, summary and unpublished commits; None if `uuid` is None or has no row any more.
+    Raises ForgeError if its pull request cannot be looked up."""
     row = ledger.get(uuid) if uuid else None
     if row is None:
         return None

@@ -30,7 +30,8 @@ PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
 
 
 def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> Disposition:
-    """Decide what the error does to the task, by the table of `error_disposition.py`, and log the error.
+    """Decide what the error does to the task, by the table of `error_disposition.py`; log an error by which the task
+    fails, and one of an unexpected kind.
 
     `outcome` is the result of the model's work, None if that work had not ended.
     """

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 8
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
 """The maximum number of tries of a task that the model has not finished, and the shortest and longest seconds between
-two tries."""
+two tries, unless the model's server asks for a longer time."""
 
 LONGEST_PAUSE = 3600.0
 """The longest Retry-After of the model's server, in seconds, for which a task waits in the queue; a longer one belongs

@@ -127,7 +127,8 @@ def parts_within(
     tokens: int, count: Callable[[str], int], shorten: Callable[[str, int], str], texts: Sequence[str]
 ) -> list[str]:
     """The texts, shortened to `tokens` together: short ones are whole; of longer ones the beginning and end are shown,
-    with the name of a file that has the whole text."""
+    with the name of a file that has the whole text. Each text gets at least LEAST tokens, even if all together then
+    take more than `tokens`."""
     parts = divide(tokens, [count(text) for text in texts])
     return [shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
 

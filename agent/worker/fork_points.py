@@ -1,5 +1,5 @@
-"""Finds the messages after which a new task can begin (`solve --from UUID --at SEQ`): the last message of each group
-after the briefing.
+"""Finds the messages after which a new task can begin (`solve --from UUID --at SEQ`): the briefing, and the last
+message of each group after it.
 
 A group is an answer with all results of its calls, or one other message. The result of a call may be missing because
 its line is damaged, or because the process was killed before it wrote the line. A group with a missing result counts as

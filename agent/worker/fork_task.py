@@ -65,8 +65,8 @@ class ForkPoint:
 def fork_point(settings: Settings, ledger: Ledger, prefix: str, seq: int) -> tuple[Row, ForkPoint]:
     """Returns (the row of the other task, the point in its conversation).
 
-    Raises UsageError if there is no such task, if its files are missing, if it is not about an issue, or if no group
-    ends with message `seq`; the error then names the nearest messages that end a group.
+    Raises UsageError if there is no such task, if its files are missing, if it never had a work tree, if it is not
+    about an issue, or if no group ends with message `seq`; the last error names the nearest messages that end a group.
     """
     uuid = ledger.resolve(prefix)
     row, folder = ledger.get(uuid), folder_of(settings, uuid)

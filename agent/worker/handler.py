@@ -70,9 +70,10 @@ class TaskHandler:
             self.run.control.drain()
 
     def handle(self, task: Task) -> Outcome:
-        """Work on the task until it ends.
+        """Work on the task until it ends, is paused, or its row is released.
 
-        An error that ends the task is logged, reported on the issue, and raised again.
+        An error that ends the task is logged, reported on the issue, and raised again; an error after which the task is
+        paused or tried again is raised too.
         """
         self.run = run = self._open(task)
         unopened_attempts.forget(run.context.context_dir)
@@ -116,7 +117,8 @@ class TaskHandler:
 
     def _work(self, run: TaskRun) -> Outcome:
         """Prepare the task, then let the model work, from the briefing or from the step at which an earlier attempt
-        stopped."""
+        stopped. A task that was started because of red checks, and has nothing left to do (`CiFailures.over`), ends at
+        once with the reason as its answer."""
         conversation = self._prepare(run, set_up=True)
         if conversation.prepared.claimed.ci.over:
             return Outcome(End.ANSWERED, conversation.prepared.claimed.ci.over)

@@ -58,7 +58,8 @@ class CommentInbox:
     """Reads the comments of people on one running task.
 
     Comments are read every `forge.news_interval` seconds, or every `often` seconds (`scheduling.interval`) if that is
-    shorter. `asked_by` is a sentence about the author and the command of the last comment that was executed."""
+    shorter. `asked_by` is a sentence about the author and the command of the last comment that was executed, "" if
+    there is none or if it cancelled a pause."""
 
     def __init__(
         self,
@@ -221,7 +222,8 @@ class CommentInbox:
 
 
 def for_model(comments: Iterable[Comment], names: Sequence[str]) -> list[Comment]:
-    """The comments that the model gets: without those of bots, and with the lines of commands removed."""
+    """The comments that the model gets: without those of bots, with the lines of commands removed, and without comments
+    that have no other text."""
     told = [replace(one, body=_message(one, names)) for one in comments if not one.is_bot]
     return [one for one in told if one.body.strip()]
 

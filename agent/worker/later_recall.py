@@ -70,7 +70,8 @@ class LaterRecall:
         yield from self._recall(COMMENT, query, self.records.given())
 
     def after_compaction(self) -> Iterator[FencedComment]:
-        """Retrieve memories for the open steps of the plan, once after each compaction."""
+        """Retrieve memories for the open steps of the plan and for the query of the briefing, once after each
+        compaction."""
         count = self.store.index.cut.count
         if not self.is_on or count <= self.compactions:
             return
