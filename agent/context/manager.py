@@ -389,8 +389,8 @@ class TaskContextManager:
     def _close(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
         """Sync the last line and `end.json`, then commit the row, then move the folder and sync both parents.
 
-        A crash between the commit and the move leaves a closed row with its folder in running/, which the next start
-        moves.  Only the first call that ends the task has an effect.
+        A crash between the commit and the move leaves a closed row with its folder in running/; the daemon moves the
+        folder later. Only the first call that ends the task has an effect.
         """
         if not self._ended:
             self._messages.sync(force=True, view=True)

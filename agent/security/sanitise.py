@@ -118,7 +118,8 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
     found: Counter[str] = Counter()
     truncated = False
     if limit is not None and len(text) > 4 * limit + (1 << 16):
-        # Four times the limit plus 64 KiB is enough input, even if cleaning removes most of it.
+        # A longer text is cut before it is cleaned: four times `limit` plus 65,536 characters are enough, even if
+        # cleaning removes most of them.
         found["PI-16"] += len(text) - (4 * limit + (1 << 16))
         text = text[: 4 * limit + (1 << 16)]
         truncated = True

@@ -146,7 +146,7 @@ class Window:
         impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
-        if self.assembler.least_request() > plan.limit:  # the newest turn itself is too long
+        if self.assembler.least_request() > plan.limit:  # the newest turn alone is too long: shorten it first
             means.insert(0, share)
         for attempt in means:
             with suppress(CompactionStuck):  # if this means is not enough, the next one is tried
@@ -190,7 +190,7 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            with suppress(CompactionStuck):  # the next `plan` tries more means
+            with suppress(CompactionStuck):  # no error here: the next `plan` tries more means
                 self.compressor.compress()
             return self.assembler.estimate() < before
         answer = self.limits.output_for(self.asked)

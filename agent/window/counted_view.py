@@ -85,7 +85,7 @@ class View(MessageReader):
 
     def began(self) -> None:
         self._tokens = self._head = self._briefing = self._tail = self._least = 0
-        self._answered = True  # True while the newest turn has no message
+        self._answered = True  # whether the newest turn has no message yet
         self._fields: Mapping[str, int] = {}
         self._tail_fields: Mapping[str, int] = {}
         self.sums = [0] * len(self.spread)

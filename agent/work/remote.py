@@ -157,7 +157,7 @@ class Remote:
         """The commit of one branch on the remote, None if the branch does not exist."""
         name = f"refs/heads/{branch}"
         found = self._listed(name, "HEAD")
-        for line in (found or self._listed()).splitlines():  # HEAD may name a branch that does not exist
+        for line in (found or self._listed()).splitlines():  # if even HEAD is missing, read all refs
             commit, _, ref = line.partition("\t")
             if ref == name:
                 return commit
@@ -174,7 +174,7 @@ class Remote:
             done = self.git("ls-remote", *options, "--", self.url, *names, timeout=300, hears=True)
             if done.output or not self.url.startswith("http"):
                 return done.output.decode("utf-8", "surrogateescape")
-            # imported where it is used, since it imports `requests` (6 MiB)
+            # `http_server_check` imports `requests` (6 MiB), so it is imported only where it is used
             from agent.work import http_server_check
 
             answer = http_server_check.request_refs(self.url, self._credentials(), self.ca_file)

@@ -138,7 +138,7 @@ def copy_setup(
         return
     hosts = settings.setup_hosts(section)
     key = workspace.state.setup
-    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` may have removed the cached set-up
+    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` has removed this set-up
         key = cache_key(section, workspace.mirror, workspace, hosts)
     entry, report = _cached(section, workspace, run, key, hosts)
     _must_be_ok(report)
@@ -156,7 +156,7 @@ def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Seq
     with durable_files.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             return entry, _build(section, workspace, run, entry, hosts)
-        os.utime(entry / "done.json")  # `cleanup` keeps cached set-ups with a recent time
+        os.utime(entry / "done.json")  # the time of use, by which `cleanup` keeps this set-up
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
 
@@ -380,7 +380,7 @@ def _sift(top: Path, tracked: _Names) -> None:
 def _leave(entry: WalkedEntry, *, tracked: bool) -> None:
     """Finish a folder after its entries: a folder that the repository also has is removed if it is empty now; any other
     folder gets its old mode back, with read and search permission for its owner added."""
-    with suppress(OSError):  # a folder with files of the set-up stays
+    with suppress(OSError):  # `rmdir` fails if the folder has files of the set-up; it stays
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)
             return

@@ -170,7 +170,7 @@ class Workspace:
         except RulesRefused as refused:  # the task continues, since the model can correct the file before the commit
             self.reports.append(str(refused))
             return
-        if done.returncode > 1:  # exit code 1 means that files differ
+        if done.returncode > 1:  # exit code 1 of `update-index` means only that files differ
             (self.git_dir / "index").unlink(missing_ok=True)  # ours
             self._read_index(self.head())
 
@@ -479,7 +479,7 @@ class Workspace:
             return self._fates.why_left_out(path)
         except RulesRefused as refused:
             return str(refused)
-        # git fails or a stop came: the file is already written, and `left_behind` will report it
+        # if git fails or a stop came, no reason is given: the file is already written, and `left_behind` will report it
         except (GitError, StopHeard):
             return ""
 

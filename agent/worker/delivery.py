@@ -73,7 +73,7 @@ class Delivery:
         try:
             report = self.commits.commit(title)
             behind = [*self.workspace.too_large, *self.workspace.left_behind(self.run.written_paths())]
-        # The model must correct the file that was refused before anything can be committed.
+        # Nothing can be committed until the model has corrected the refused file.
         except RulesRefused as refused:
             self.run.events.emit("push_refused", findings=list(refused.findings))
             return replace(self.commits.describe_refused(), findings=refused.findings)
@@ -129,7 +129,7 @@ class Delivery:
         self.run.check_held()
         try:
             self.pull_request.retract()
-            report = replace(report, commit=self.publisher.push())  # the host may have made and signed the commits
+            report = replace(report, commit=self.publisher.push())  # another commit if the host made and signed it
             if self.commits.are_first():
                 return replace(report, first=True)
             pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)

@@ -130,7 +130,7 @@ class Pulls:
         item = next((item for item in items if _is_of(item, head)), None)
         if item is None:
             return None
-        # `update` can read this item of the list, since it has all fields of a single pull request that `update` needs
+        # `update` uses this item of the list, which has all fields that it needs, and need not read the pull request
         self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         return pull_ref(item)
 

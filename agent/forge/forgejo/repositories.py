@@ -108,8 +108,7 @@ class Repositories:
         )
         self._projects[name] = (clock.monotonic(), project)
         if project.has_issues and project.has_pulls and not project.archived and project.may_push is not False:
-            # other processes get only facts by which the work is possible; each reads a reason to refuse the work
-            # itself
+            # a fact that makes the work impossible is not stored for other processes: each reads it itself
             self.wire.facts.put(_fact(name), asdict(project))
         else:
             self.wire.facts.drop(_fact(name))

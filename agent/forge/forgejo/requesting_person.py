@@ -107,7 +107,8 @@ def altered(
     row cannot be excluded, since the row has altered the issue's time of change too.
     """
     may_ask = forge.places.may_ask
-    # Forgejo lets the author and accounts with write access edit an issue, and the author has permission here.
+    # On Forgejo only the author and accounts with write access can edit an issue; if the author has permission, each
+    # edit counts as permitted.
     if may_ask(project, item.get("user")):
         return ""
     events = events_of(forge, project, item["number"]) if events is None else events

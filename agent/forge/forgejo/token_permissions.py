@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent.forge.forgejo.adapter_interface import ForgejoAdapter
 
-LOOKED_AT = 20  # projects
+LOOKED_AT = 20  # maximum number of repositories that are checked
 NEEDED = "write:repository, write:issue and read:user"
 
 
@@ -35,7 +35,7 @@ def _of_project(forge: ForgejoAdapter, owner: str, repo: str) -> Iterator[str]:
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:
-        return  # the poll for tasks reports the error that this request met
+        return  # the repository cannot be read, which the poll for tasks reports
     except ForgeAccessRefused as error:
         yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
         return

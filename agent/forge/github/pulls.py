@@ -44,7 +44,7 @@ class Pulls:
             "direction": "desc",
         }
         items = [item for item in self.wire.pages(self.path, query=query) if self._is_of(item, head)]
-        for item in items:  # `update` reads them in place of the single pull requests
+        for item in items:  # `update` uses these items and need not read each pull request
             self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)

@@ -80,7 +80,7 @@ class ListedProjects:
                 refused = error if not isinstance(error, IssueUnreadable) else refused
                 continue
             found.append((project.full_name if one.isdigit() else one, project))
-        if refused is not None and not found:  # no listed project is accessible
+        if refused is not None and not found:  # no project is left, and one could not be read
             raise refused
         return found
 

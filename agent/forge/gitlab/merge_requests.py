@@ -68,7 +68,7 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # `update` reads them in place of the single merge requests
+        for item in items:  # `update` uses these items and need not read each merge request
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
