@@ -274,7 +274,8 @@ class TaskContextManager:
         return counted.difference(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
 
     def _not_here(self) -> Totals:
-        """The part of the row's totals that comes from attempts with files in another place."""
+        """By how much the row's totals exceed those of the files in this folder: the share of attempts on other
+        hosts."""
         row = self.row
 
         def count(name: str) -> int:
@@ -387,7 +388,7 @@ class TaskContextManager:
         self.close()
 
     def _close(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
-        """Sync the last line and `end.json`, then commit the row, then move the folder and sync both parents.
+        """Sync the last line and `end.json`, then commit the row, then move the folder and sync its two parent folders.
 
         A crash between the commit and the move leaves a closed row with its folder in running/; the daemon moves the
         folder later. Only the first call that ends the task has an effect.

@@ -1,7 +1,7 @@
 """MessageStore has messages.jsonl and its view current.jsonl (docs/design/context.md, 3.2, 3.3 and 4.2).
 
 An append writes one line to messages.jsonl, and one to current.jsonl if the message is in the view, at the same cost
-for the 200,000th message as for the first: numbers and tokens are counters, and contents stay on disk. The order of
+for the 200,000th message as for the first: counters give numbers and tokens, and contents stay on disk. The order of
 messages is checked at entry, so that the view is a legal request at any time. The method `compact` of MessageStore
 commits a compaction, because the view depends on it.
 """
@@ -404,7 +404,7 @@ class MessageStore:
     def tokens_in_use(self) -> int:
         """The estimated tokens of the next request of the conversation.
 
-        The next request consists of the last reported prompt, the stored part of its answer, and an estimate for later
+        The number is the sum of the last reported prompt, the stored part of its answer, and an estimate for later
         messages. Before the first report, and after a compaction, the number is an estimate of the whole request.
         """
         self._catch_up()
@@ -523,7 +523,8 @@ class MessageStore:
         the editor.
 
         A call that lost its result gets a result again, as after a crash: the result from tools.jsonl, or else
-        "interrupted, outcome unknown". A result with a lost call is not added again (`add_message`).
+        "interrupted, outcome unknown". If a call itself was lost, its result is not added when it arrives
+        (`add_message`).
         """
         now = self._survey.calls
         self._lost.update(before.keys() - now.keys())

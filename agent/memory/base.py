@@ -246,7 +246,7 @@ class Log(Appending, Protocol):
 
     def purge(self, *, left_by_others: bool = False) -> str:
         """Remove the bytes of forgotten texts from the shared log; returns the reason if some bytes may remain, else
-        "".  With `left_by_others` they are removed only if the host that forgot the texts has not removed them in
+        "". With `left_by_others` the bytes are removed only if the host that forgot the texts has not removed them in
         time."""
         ...
 

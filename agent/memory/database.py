@@ -23,7 +23,8 @@ NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|bee
 """Types of file systems that several hosts can mount at once."""
 _GONE = re.compile(r"no such (fts5 )?table|vtable constructor failed")
 BUSY_SECONDS = 5.0
-"""Seconds that a writer of memory.db waits for another writer. Readers of memory.db do not wait for a writer."""
+"""Maximum seconds that a writer of memory.db waits for another writer. Readers of memory.db do not wait for a
+writer."""
 CACHE_KIB = 512
 """The size of SQLite's page cache in each process that has memory.db open, in KiB (SQLite's default is 2,000). A task
 reads memory.db a few times in hours, so the pages of one retrieval are of no use for the next; the cache of the kernel

@@ -4,7 +4,7 @@ A part counts as code only if every renderer that follows CommonMark (GitHub, Gi
 after a filter has changed other parts of the text. If renderers disagree about a block, or the rule would need a whole
 parser, nothing in the rest of the text counts as code; after a doubtful span, nothing in the rest of its paragraph. A
 filter then changes a little more code than it must, and no live text escapes it. The time is linear in the length of
-any text; a parser such as markdown-it-py is not linear, and is the judge in the tests only.
+any text; a parser such as markdown-it-py is not linear, so only the tests use one, to check the result.
 
 Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. Such a fence also closes
 each list and each quotation before it. An indented fence, or one behind a bullet, opens a block if the closing fence

@@ -149,7 +149,7 @@ def _lower_percent(text: str) -> str:
 
 
 def base64_forms(data: bytes, shift: int) -> set[str]:
-    """The base64 characters that depend on `data` alone, if `data` begins `shift` bytes after a multiple of three."""
+    """The base64 characters that depend on `data` alone, for a text in which `data` begins at byte 3n + `shift`."""
     start = math.ceil(shift * 8 / 6)
     end = (shift + len(data)) * 8 // 6
     found = set()

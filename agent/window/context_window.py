@@ -111,8 +111,8 @@ class Window:
 
         A request over the limit is made to fit by these means, one after the other: those of the compaction strategy, a
         shorter newest turn, the reset, a smaller reserve for the answer. Raises DoesNotFit if all means together are
-        not enough (FR-4, FR-5). If a request is over the limit only by an estimate, it is sent, and the server decides
-        whether it is too long.
+        not enough (FR-4, FR-5). If a request is over the limit only by an estimate, which may be too high, it is sent,
+        and the server decides whether it is too long.
         """
         self._observe()
         plan = self.assembler.plan()

@@ -31,11 +31,11 @@ LEAST_TOKENS = 72
 class Seen:
     """Token counts of the first `messages` lines of the view, which have `offset` bytes and contain `calls` tool calls.
 
-    `head` is the number of tokens of the leading system message, `briefing` that of the user message after it.  `tail`
+    `head` is the number of tokens of the leading system message, `briefing` that of the user message after it. `tail`
     is the number of tokens of the newest turn: the last assistant message with calls and their results, or the messages
-    after an answer without calls.  `least` is the number of tokens of the newest turn if a trim shortens everything
-    that it can (`context/shortened_message.py`).  `fields` and `tail_fields` are the tokens of the provider fields that
-    are included in `tokens` and in `tail`, by field name.
+    after an answer without calls. `least` is the number of tokens of the newest turn if a trim shortens everything that
+    it can (`context/shortened_message.py`). `fields` and `tail_fields` are the tokens, by field name, of the provider
+    fields (fields of an answer that only its own server understands) that are included in `tokens` and in `tail`.
     """
 
     offset: int = 0

@@ -124,8 +124,8 @@ def copy_setup(
     """Copy the set-up into a clean checkout of `commit`, in the state in which the set-up command left it, without
     later changes by the task's commands. Raises SetupFailed if the set-up must be built again and that fails.
 
-    The copied set-up comes from the cache. Without a sandbox no set-up is cached, so the command runs again, on the
-    base commit.
+    In a sandbox, the copied set-up comes from the cache. Without a sandbox no set-up is cached, so the command runs
+    again, on the base commit.
     """
     section = settings.workspace.setup
     if section is None or workspace.base_commit is None:

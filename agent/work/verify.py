@@ -95,7 +95,7 @@ class Verdict:
 
 
 def verdict_of(command: str, done: Finished, clean: Callable[[str], str] = str) -> Verdict:
-    """Judge the result of `command`.  `clean` removes from the output all text that must not be shown."""
+    """The verdict on the finished `command`. `clean` removes from the output all text that must not be shown."""
     text = clean(done.output.decode("utf-8", "replace"))
     return Verdict(
         command=shown_command(command),

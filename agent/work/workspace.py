@@ -387,7 +387,8 @@ class Workspace:
         """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails or must
         not read the tree.
 
-        The search for untracked files does not check for a stop request, since the task is already ending.
+        A stop request does not interrupt the search for untracked files, since a task that ends because of a full disk
+        needs its result.
         """
         options = () if ignored else ("--exclude-standard",)
         try:
@@ -404,8 +405,8 @@ class Workspace:
     def has_commits(self) -> bool:
         """Whether this task has committed anything.
 
-        Commits of an attempt on another host count too: if this attempt produced the same content, the pushed commit of
-        that attempt is the only one.
+        The pushed commits of an attempt on another host count too: if this attempt produced the same content, it makes
+        no commit of its own.
         """
         head = self.head()
         return head != self.start or (self.state.pushed is not None and head != self.base_commit)

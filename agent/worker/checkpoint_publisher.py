@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """Publishes the steps of one run; the loop calls the object after each turn."""
+    """Publishes the finished steps of the plan during one run; the loop calls the object after each turn."""
 
     def __init__(self, run: TaskRun, delivery: Delivery) -> None:
         self.run = run

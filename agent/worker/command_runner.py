@@ -85,7 +85,7 @@ class CommandRunner:
         env: Mapping[str, str],
         stop: Callable[[], bool],
     ) -> Finished:
-        """Run the command that starts an MCP server until it ends (`tools.mcp.base.RunServer`); may be called in any
+        """Run the command of an MCP server until the server ends (`tools.mcp.base.RunServer`); may be called in any
         thread.
 
         Raises SandboxUnavailable if the command is refused.

@@ -56,7 +56,7 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
 
 
 class WindowOfResults:
-    """The present window of a conversation, as the results of tools need it (`result_budget.ResultWindow`)."""
+    """The numbers of a conversation's present window that limit the results of tools (`result_budget.ResultWindow`)."""
 
     def __init__(self, window: Window) -> None:
         self._window = window

@@ -117,8 +117,8 @@ class Delivery:
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
-        """Check the commits for findings. If there are none, the run publishes and the branch plan pushes: push the
-        commits, and show them in the pull request. Findings and a rejected push are in the returned report."""
+        """Check the commits for findings. Without findings, push the commits and show them in the pull request, if the
+        run publishes and the branch plan pushes. Findings and a rejected push are in the returned report."""
         try:
             self.publisher.check()
         except PolicyViolation as violation:

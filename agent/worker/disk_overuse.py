@@ -52,8 +52,8 @@ TICK = 0.1
 LONGEST = 5.0
 """Maximum seconds for measuring one task's folder; after that, the count so far is used."""
 AT_ONCE = 0.2
-"""Maximum seconds that a task waits at its start until its folder is measured; a larger folder is measured in a
-thread."""
+"""Maximum seconds that a task waits at its start until its folder is measured; a folder that takes longer is measured
+in a thread."""
 
 AGAIN = 10
 """The factor by which the required number of free inodes is multiplied when files are removed: a new task needs some
