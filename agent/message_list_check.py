@@ -86,10 +86,10 @@ class Shape:
     # Name of a field that only some servers add (Gemini's thought signature, for example) → number of assistant
     # messages in which it has a value.
     fields: dict[str, int] = field(default_factory=dict)
-    call_fields: set[str] = field(default_factory=set)  # names of such fields in tool calls
-    # names of such fields, in messages or calls, before the last user message
+    call_fields: set[str] = field(default_factory=set)  # names of the fields that only some servers add, in tool calls
+    # names of the fields that only some servers add, in messages or calls before the last user message
     older_fields: set[str] = field(default_factory=set)
-    unsigned: bool = False  # whether in some assistant message the first tool call has no such field
+    unsigned: bool = False  # in some assistant message the first tool call has no field of `call_fields`
     images: int = 0  # number of pictures in the user messages of the list
     loop: int = 0  # number of messages up to and including the last user message; 0 if there is no user message
     answer: int = 0  # number of messages before the newest assistant message

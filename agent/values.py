@@ -291,7 +291,7 @@ class Finished:
     # The file for the whole output that the caller named; the file exists only if `dropped` is not 0.
     spool: Path | None = None
     why: str = ""  # the reason why the program killed the command early, if the command itself is the cause
-    contacts: tuple[Contact, ...] = ()  # hosts that the command reached, or that the sandbox refused to it
+    contacts: tuple[Contact, ...] = ()  # hosts that the command tried to reach
 
 
 # --- protocols -----------------------------------------------------------------------------------------------

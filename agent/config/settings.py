@@ -297,8 +297,8 @@ class Settings(Section):
         return key in self._of_project
 
     def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-        """A copy with `sections` in place of those with the same names. `origins` has the origin of each replaced key;
-        `is_of_project` is true for these keys."""
+        """A copy with `sections` in place of those with the same names. `origins` maps each replaced key to its origin;
+        the copy's `is_of_project` returns True for these keys."""
         made = self.model_copy(update=dict(sections))
         made._origins = {**self._origins, **origins}  # noqa: SLF001 - a private attribute of this class
         made._of_project = self._of_project | frozenset(origins)  # noqa: SLF001 - as above

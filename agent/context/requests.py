@@ -177,7 +177,7 @@ class RequestStore(Store):
         return int(record["seq"])
 
     def drop(self, begun: Json) -> None:
-        """Remove the beginning of a request that was not sent after all."""
+        """Record that the request `begun` was not sent after all, so that it no longer counts as running."""
         with self._lock:
             if self._remove_running(begun["id"]):
                 durable_files.append(

@@ -225,7 +225,8 @@ class Daemon:
         return self._step_until(supervisor, lambda: False)
 
     def _serve_webhooks(self, pollers: Pollers) -> None:
-        """Open the endpoint of webhooks, if one is configured.  Raises HostError when its port is in use."""
+        """Open the endpoint of webhooks, if one is configured. Raises HostError if the endpoint's port cannot be
+        opened."""
         section = self.settings.poke
         if section.listen is None or section.secret is None:
             return

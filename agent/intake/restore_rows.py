@@ -65,8 +65,9 @@ TELLING = (
 def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False) -> int:
     """Restore rows of the ledger from the folders of tasks; returns the number of restored rows.
 
-    For a folder without a readable task key no row is restored.  `lost`: rows are known to be lost, even if the ledger
-    has rows for some folders.  Raises LedgerError or DiskError.
+    For a folder without a readable task key no row is restored. If the ledger still has the row of any folder, no row
+    at all is restored, unless `everything` or `lost` is set. With `everything` folders are also taken back from
+    `quarantine/`. Raises LedgerError or DiskError.
     """
     folders = list(_folders(wiring.settings.base_dir))
     if not (everything or lost) and any(_is_known(wiring, folder) for folder in folders):

@@ -95,7 +95,7 @@ class TextCallForm:
         The pictures of a message stay in the message that contains its text.
         """
         systems: list[str] = []
-        held: Json | None = None  # The last message is yielded only when the role of the next message is known.
+        held: Json | None = None  # A message is held back, since the next text is added to it if the role is the same.
         for role, text, pictures in self._parts(messages, systems):
             if held is None:
                 yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}

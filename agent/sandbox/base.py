@@ -18,8 +18,8 @@ Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contrac
 - `returncode` is the exit code of the command itself.  A command that died by signal N gives 128 + N, as in a shell; -9
   occurs only together with `timed_out`.
 - `network` lists the hosts that the command may reach; if it is empty, the command has no network access; `contacts` of
-  the result lists the hosts that the command reached or was refused. A sandbox without isolation lets commands reach
-  every host, and leaves `contacts` empty.
+  the result lists the hosts that the command tried to reach. A sandbox without isolation lets commands reach every
+  host, and leaves `contacts` empty.
 - A command that ran never raises an error, even if its exit code is not 0.  SandboxUnavailable is raised if the command
   could not be isolated and did not run.  ToolError is raised if the command line cannot be passed to the kernel (too
   long, contains a NUL).  DiskError is raised if `spool` cannot be written.

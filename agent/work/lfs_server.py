@@ -198,7 +198,7 @@ class LfsServer:
             pointer = by_oid.pop(str(entry.get("oid")), None) if isinstance(entry, dict) else None
             if pointer is not None:
                 yield pointer, entry
-        for pointer in by_oid.values():  # the server must have answered for each pointer
+        for pointer in by_oid.values():  # pointers that the server's answer lacks
             yield pointer, {"error": {"message": "the server says nothing of it"}}
 
     def _checked(self, path: str, answer: LfsResponse) -> None:

@@ -8,8 +8,8 @@ file ensures that only one task at a time ends because of a full disk.
 The task that ends because of a full disk removes files that commands left in its work tree (files unknown to git that
 no tool wrote) until enough space is free: the largest first if bytes are missing, the newest first if inodes are
 missing. The freed space is for the other tasks and for the commit of the task that ends, in which git stores each
-remaining file a second time as an object. After the removal of these files, the checks of the other tasks find enough
-free space again.
+remaining file a second time as an object. If the removal frees enough space, the checks of the other tasks succeed
+again.
 
 If all tasks together have grown by less than the missing space, another program has filled the disk. If another program
 filled the disk, no task ends, and a task that cannot write waits (`daemon/disk_monitor.py`). A task that is the only

@@ -54,8 +54,8 @@ class Replicator:
         self._thread.start()
 
     def snapshot(self) -> None:
-        """Record the present state of the task, and let the thread copy the state to the replica. Waits at most
-        WAIT_SECONDS for the copy of the state before. Raises DiskError."""
+        """Record the present state of the task, and let the thread copy the state to the replica. First waits at most
+        WAIT_SECONDS until the previous state is copied. Raises DiskError."""
         if self._ended:
             return
         self.wait(WAIT_SECONDS)

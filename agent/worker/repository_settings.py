@@ -3,8 +3,8 @@
 `.makimono.yaml` is read from the commit that is the newest of the default branch when the task begins: never from the
 branch of a pull request, a base that the issue names, or the work tree. The commit from which `.makimono.yaml` was read
 is recorded in the task's folder, so that a later attempt reads the same text. A `.makimono.yaml` with an error is
-ignored as a whole, and the reports of the task describe the error. A task that continues another one does not repeat an
-error that the earlier task has reported.
+ignored as a whole, and the reports of the task describe the error. A task that continues another one does not report
+again an error that the earlier task has reported.
 """
 
 from __future__ import annotations
