@@ -154,19 +154,20 @@ class ByteClassCounter:
     def weigh(self, text: str) -> int:
         """Estimated tokens of a text, as `count` returns, but without the cache."""
         if len(text) <= BLOCK:
-            tokens = self._weigh(text)
+            thousandths = self._weigh(text)
         else:
-            tokens = sum(self._weigh(text[start : start + BLOCK]) for start in range(0, len(text), BLOCK))
-        return max(round(tokens), 1 if text else 0)
+            thousandths = sum(self._weigh(text[start : start + BLOCK]) for start in range(0, len(text), BLOCK))
+        return max(round(thousandths / 1000), 1 if text else 0)
 
     def _weigh(self, text: str) -> float:
-        """Estimated tokens of one block of text."""
+        """Estimated tokens of one block of text, in thousandths: whole numbers, unless there are long runs, so that the
+        sum of blocks is exact."""
         signs, table, latin = _signs(text)
         extra = 0.0
         if len(text) >= LONG_RUN and (places := sixes(sample_of(text, signs))):
             runs = [run for run in runs_at(text, places) if text[run[0]] in self.fit.runs]
             if runs:
-                extra = sum((end - start - KEPT) * self.fit.runs[text[start]] for start, end in runs)
+                extra = sum(1000 * self.fit.runs[text[start]] * (end - start - KEPT) for start, end in runs)
                 text = without(text, runs)
                 signs, table, latin = _signs(text)
         steps = total(neighbours(signs.translate(table)).translate(self.fit.pairs))
@@ -176,7 +177,7 @@ class ByteClassCounter:
             near_units, far_units = code_units(text)
             steps += total(near_units.translate(self.fit.near)) if near_units else 0
             steps += total(far_units.translate(self.fit.far)) if far_units else 0
-        return steps * STEP / 1000 + extra
+        return steps * STEP + extra
 
 
 def _signs(text: str) -> tuple[bytes, bytes, bool]:

@@ -80,6 +80,7 @@ def test_every_run_that_is_long_enough_is_found_and_no_other(before, sign, lengt
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(alphabet, min_size=1, max_size=40), st.integers(0, 20))
+@example("ecca", 12)
 def test_a_text_of_several_blocks_is_the_sum_of_them(text, shift):
     long = "x" * shift + text * (BLOCK * 2 // len(text) + 1)
     fit = fit_named("unknown")
