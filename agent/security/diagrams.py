@@ -23,8 +23,9 @@ LANGUAGES = (
     *("structurizr", "svgbob", "symbolator", "tikz", "umlet", "vega", "vegalite", "wardleymap", "wavedrom", "wireviz"),
 )
 _NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
-_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))[^\S\n]*+{_NAME}", re.IGNORECASE)
-_ATTRIBUTE = re.compile(rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))\s*+{_NAME}", re.IGNORECASE)
+_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))(?:[^\S\n]|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
+"""The language behind a fence, or behind white space that may be written as an entity (`&nbsp;`)."""
+_ATTRIBUTE = re.compile(rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))(?:\s|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
 """The language in an attribute of an HTML tag: `<pre lang="plantuml">`, `<code class="language-plantuml">`."""
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _ADDRESS = re.compile(r"\bhttps?://(?=[\w\[])(?:\[[0-9a-f:.]{0,45}\])?[^\s<>\"'`|\\^{}()\[\]*]+", re.IGNORECASE)
 """Matches a URL up to the first character at which some renderer ends it, such as a bracket or an asterisk: a mention
 may follow there."""
+_MAY_END = re.compile(r"~(?=[\W_])|(?<=\w)~|_(?=\W)|\$|&\w{1,32}+;")
+"""Matches the characters in a URL at which only some renderers end it, depending on the text before: a mark that may
+close strikethrough, emphasis or math, and an entity, which may be white space or a bracket."""
 _OF_ITEM = re.compile(
     r"/(?=[ipmwed])(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE
 )
@@ -133,8 +136,7 @@ class Inert:
         self.found["PU-04"] += sum(1 for _ in _CLOSING_WORD.finditer(text))
         done, position = [], 0
         for found in _ADDRESS.finditer(text):
-            address = _still_address(found, code=is_markdown)
-            done += [self._still_signs(text[position : found.start()]), address]
+            done += [self._still_signs(text[position : found.start()]), self._still_address(found, code=is_markdown)]
             position = found.end()
         return "".join((*done, self._still_signs(text[position:])))
 
@@ -142,20 +144,21 @@ class Inert:
         self.found["PU-03"] += text.count("@") and sum(1 for _ in _MENTION.finditer(text))
         return _SIGNS.sub(rf"\g<0>{APART}", text)
 
-
-def _still_address(found: re.Match[str], *, code: bool) -> str:
-    address = found[0]
-    if _OF_ITEM.search(address) is None:
-        return address
-    if not code:
-        return _OF_ITEM.sub(rf"\g<0>{APART}", address)
-    end = len(address.rstrip(".,;:!?)]*_"))
-    before = found.string[found.start() - 1 : found.start()]
-    behind = found.string[found.start() + end : found.start() + end + 1]
-    # beside a backtick or a backslash, the backticks of this code would pair with others
-    first = APART if before in ("", "\\", "`") else ""
-    last = APART if behind in ("", "`") else ""
-    return f"{first}`{address[:end]}`{last}{address[end:]}"
+    def _still_address(self, found: re.Match[str], *, code: bool) -> str:
+        address = found[0]
+        if (end := _MAY_END.search(address)) is not None:
+            address = address[: end.end()] + self._still_signs(address[end.end() :])
+        if _OF_ITEM.search(address) is None:
+            return address
+        if not code or "`" in found.string:  # a backtick in the text could pair with one of the code
+            return _OF_ITEM.sub(rf"\g<0>{APART}", address)
+        shown = address.rstrip(".,;:!?)]*_")
+        rest = address[len(shown) :]
+        before = found.string[found.start() - 1 : found.start()]
+        # a backslash would escape the backtick; at an end of the text, a backtick of other code may follow
+        first = APART if before in ("", "\\") else ""
+        last = APART if found.end() - len(rest) == len(found.string) else ""
+        return f"{first}`{shown}`{last}{rest}"
 
 
 # --- code ----------------------------------------------------------------------------------------------------

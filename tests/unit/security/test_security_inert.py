@@ -118,6 +118,8 @@ DRAWN = [
     "~~~~ PlantUML title\n!include http://10.0.0.1/\n~~~~\n",
     "```plantuml:x\na\n```\n\n```vega\n{}\n```\n",
     "```&#112;lantuml\na\n```\n",
+    "- x\n  ```&nbsp;plantuml\na\n",
+    '<pre lang="&nbsp;plantuml"><code>a</code></pre>\n',
     "> ```c4plantuml\n> a\n> ```\n",
     "- one\n\n  ```structurizr\n  a\n  ```\n",
     "```d2\nnever ended\n",
@@ -148,7 +150,7 @@ def test_no_server_of_a_forge_draws_a_diagram(text):
 
 
 def test_honest_text_stays_as_it_is():
-    text = "Mail a@b.c, see https://x.org/y#5 and C&amp;A; 1/2 of it is done: a/b, x != y!\n\n# Heading\n\n* one\n"
+    text = "Mail a@b.c, see https://x.org/y#5, https://x.org/~a/@b and https://x.org/a_b#5; C&amp;A: 1/2, x != y!\n\n# Heading\n\n* one\n"
     assert inert.markdown(text) == text
     assert inert.plain("Mend the sum (part 2)") == "Mend the sum (part 2)"
 
@@ -173,6 +175,7 @@ WORST = [
     "a``\n",
 ]
 WORST += ["\n", " ", "close a/" + "b" * 50, "lang", "lang = ", "``` "]
+WORST += ["http://h~", "http://h.i/_ ", "~", "```&nbsp;", "lang=&a;"]
 
 
 @pytest.mark.parametrize("piece", WORST)

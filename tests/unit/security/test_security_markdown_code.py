@@ -51,7 +51,8 @@ HTML = [
     "lang=",
     "plantuml",
 ]
-INLINE = ["\\", "[a](", "[a](http://h.i", "][a]", ")", "$", '"', "'", "https://h/x/issues/5", "http://h.i", ","]
+INLINE = ["\\", "[a](", "[a](http://h.i", "][a]", ")", "$", '"', "'", "https://h/x/issues/5", "http://h.i", ",", "/"]
+INLINE += ["~", "~~", "_", "__", "*", "&lt;", "&nbsp;", "&quot;", "&amp;"]
 HARM = ["@octocat", "closes #1", "![](//evil/?q=1)", "<img src=//evil>", "&#64;octocat", "`@octocat`"]
 TEXTS = st.lists(st.sampled_from(FENCES + LINES + BLOCKS + HTML + INLINE + HARM + HARM), max_size=24).map("".join)
 
@@ -108,6 +109,12 @@ def test_text_that_only_looks_like_code_is_made_inert(text):
 
 @given(TEXTS)
 @example("https://h/x/issues/5``@octocat``")
+@example("~~~http://h.ihttp://h.i~~~@octocat")
+@example("~~http://h.i/~~@octocat")
+@example("_a http://h.i/_@octocat")
+@example("http://h.i/&lt;@octocat")
+@example("````&nbsp;plantuml\n")
+@example("~~~`````@octocat`https://h/x/issues/5~~@octocat")
 @example("```|b\n-|-\n```plantuml\n```")
 @example("```\nlog")
 @example("- a\n  ```\n  log")
@@ -117,6 +124,15 @@ def test_nothing_of_any_markdown_is_live_for_a_parser(text):
     for kind in ("markdown", "description"):
         assert alive(inert(text, kind)) == []
         assert alive(inert(text, kind) + BLOCK) == [], "it opens no block that the next block of a template ends"
+    assert LIVE.findall(BARE.sub("", inert(text, "plain")).replace("<img", "")) == [], "no Markdown, so no pictures"
+
+
+@pytest.mark.parametrize(
+    "text", ["a ` closes https://h/x/issues/5", "https://h/x/pull/5 ` b", "`` https://h/x/issues/5`"]
+)
+def test_an_address_of_an_issue_beside_a_single_backtick_is_no_reference(text):
+    shown = [one.content for token in MARKDOWN.parse(inert(text)) for one in token.children or () if one.type == "text"]
+    assert not re.search(r"(?:issues|pull)/5", " ".join(shown))
 
 
 @pytest.mark.parametrize(
