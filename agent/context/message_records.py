@@ -38,8 +38,8 @@ KINDS = {
 """Kind of a message → its role.  Ordinary messages have no kind."""
 
 UNSEEN_KINDS = frozenset(("system", "task", "summary"))
-"""Kinds of records that are not in the message sequence of the view: system message and briefing have their own place,
-and a summary is only a copy."""
+"""Kinds of records that are not in the message sequence of the view: system message and briefing are at the head of the
+view, and a record of the kind `summary` is only a copy."""
 
 NO_OUTPUT = "(no output)"
 EMPTY = "(empty message)"

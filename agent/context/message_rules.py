@@ -85,6 +85,6 @@ def change_of(survey: MessageIndex, record: Json) -> str:
         return "line" if alone and (kind == "task" or survey.task is None) else "all"
     if not is_seen(record):
         return "nothing"
-    # The text in front of the first message of the view depends on the role of that message.
+    # The text that a compaction puts in front of the first message depends on the role of that message.
     begins = survey.follows is None and bool(survey.cut.strategy) and record["role"] == "user"
     return "all" if begins else "line"

@@ -2,8 +2,8 @@
 
 An append writes one line to messages.jsonl, and one to current.jsonl if the message is in the view, at the same cost
 for the 200,000th message as for the first: counters give numbers and tokens, and contents stay on disk. The order of
-messages is checked at entry, so that the view is a legal request at any time. The method `compact` of MessageStore
-commits a compaction, because the view depends on it.
+messages is checked at entry, so that the view is a legal request at any time. `MessageStore.compact` also commits a
+compaction, since a compaction changes the view.
 """
 
 from __future__ import annotations
@@ -229,12 +229,12 @@ class MessageStore:
     ) -> int:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
-        `strategy` is mask, summary, window or reset. `end_seq` is moved back if it would split a group or an open call.
-        A `summary` is recorded first, and copied to messages.jsonl (`usage`: the cost of writing it; `request`: the
-        newest line of requests.jsonl that counts it). `keep_summary`: the current summary stays in the view after a
-        compaction of the kind window or reset. The order of the writes is: summary, copy, sync, compactions.jsonl,
-        sync; the line in compactions.jsonl is the commit. See `compaction.py`; `forecast` computes the effect of a
-        compaction without committing it.
+        `strategy` is mask, summary, window or reset. Except for a mask, `end_seq` is moved back if it would split a
+        group, also one with an open call. A `summary` is recorded first, and copied to messages.jsonl (`usage`: the
+        cost of writing it; `request`: the newest line of requests.jsonl that counts it). `keep_summary`: the current
+        summary stays in the view after a compaction of the kind window or reset. The order of the writes is: summary,
+        copy, sync, compactions.jsonl, sync; the line in compactions.jsonl is the commit. See `compaction.py`;
+        `forecast` computes the effect of a compaction without committing it.
         """
         self._catch_up()
         summary = masked(summary, self.redact)
@@ -385,10 +385,9 @@ class MessageStore:
         )
 
     def bridge_lines(self) -> tuple[int, int]:
-        """(number of lines with the summary, number of lines with the carried state of the newest compaction) that
-        follow the briefing in current.jsonl.
-
-        If the carried state is part of a person's message, that message counts as its line.
+        """(number of lines with the summary, number of lines with the carry-over of the newest compaction), of the
+        lines that follow the briefing in current.jsonl. If the carry-over is part of a person's message, that message
+        counts as its line.
         """
         return projection.bridge_lines(self.context_dir, self._survey.cut, self._survey)
 
@@ -412,8 +411,8 @@ class MessageStore:
         return survey.reported + survey.since if survey.reported else self._view.tokens
 
     def totals(self) -> Totals:
-        """The cost of all requests: the requests in requests.jsonl, and in older folders the answers without a line
-        there."""
+        """Number, tokens and cost of all requests: those in requests.jsonl, and in older folders the answers without a
+        line there."""
         survey, sums = self._survey, self.requests.sums()
         rest = Usage(survey.prompt, survey.completion, survey.cached)
         return Totals(

@@ -1,7 +1,7 @@
 """The index of a repository's history: the commits of a branch, the files they touched, and the files at its tip.
 
-`likely_files.py` uses the index to find files that similar changes have touched; it needs no earlier tasks.  The index
-is made from git and not from the memory log, since it can be made from the repository again at any time.
+`likely_files.py` uses the index to find files that similar changes have touched; the index needs no earlier tasks. The
+index is made from git and not from the memory log, since it can be made from the repository again at any time.
 """
 
 from __future__ import annotations

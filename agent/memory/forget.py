@@ -41,8 +41,8 @@ class ForgetSelection:
 
 
 def select(database: MemoryDatabase, selector: Selector) -> ForgetSelection:
-    """Select the events and records that match `selector`, and every record that has no other sources. Raises
-    UsageError if the selector is empty, or names an id that does not exist."""
+    """Select the events and records that match `selector`, and every record that was made only from selected ones.
+    Raises UsageError if the selector is empty, or names an id that does not exist."""
     if not (selector.ids or selector.session or selector.actor or selector.namespace or selector.match):
         raise UsageError("nothing to forget is named; name ids, a session, an actor, a namespace or a text")
     found = ForgetSelection()

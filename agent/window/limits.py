@@ -52,10 +52,11 @@ class WindowLimits:
 
     `reserve` is the number of tokens that are reserved for the answer, `margin` the number for errors of counting.
     `input_limit` is the number of tokens of the largest ordinary request, tools included; above `compress_at` a
-    compaction starts. `most` is the hard limit: the largest request that is sent before the task ends, with the smaller
-    reserve `least` for the answer. `output` is the longest answer that a request asks for: the configured maximum, at
-    most the reserve, so that an endless answer is cut. `sources` are all known windows with the place where each comes
-    from, the smallest first. `doubt` is the factor by which the true number of tokens may exceed an estimate.
+    compaction starts. `most` is the hard limit, which leaves the smaller reserve `least` for the answer: if a request
+    cannot be made to fit it, the task ends. `output` is the longest answer that a request asks for: the configured
+    maximum, at most the reserve, so that an endless answer is cut. `sources` are all known windows with the place where
+    each comes from, the smallest first. `doubt` is the factor by which the true number of tokens may exceed an
+    estimate.
     """
 
     window: int

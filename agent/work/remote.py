@@ -319,9 +319,9 @@ class Remote:
         """Options that start git's server side for a folder on this machine; () for a network address.
 
         For a push into a local repository, `git receive-pack` runs without the variable `proc.MARK`, by which the
-        processes of a task are found and killed.  When the processes of a dead attempt are killed, that git process
-        survives and rolls back its unfinished work, as a server on another machine would.  If git's server process were
-        killed, the branch would stay locked.
+        processes of a task are found and killed. When the processes of a dead attempt are killed, the process of `git
+        receive-pack` survives and rolls back its unfinished work, as a server on another machine would. If git's server
+        process were killed, the branch would stay locked.
 
         To read a folder of another user, git needs only the setting `safe.directory`, which is set for that one
         process. A write to a repository folder that belongs to another user runs *as* the owner of the folder if

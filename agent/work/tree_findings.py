@@ -32,8 +32,8 @@ def tree_findings(
     only that is found.
 
     `base` is the base commit, `head` the newest commit of the task; `own` are the changes in the task's commits. A
-    folder that cannot be read is a reason against a publication only if one of the two commits has files in it. A
-    `.git` below the top of the tree does no harm, since neither git nor `Index` adds it to a commit.
+    folder that cannot be read is a reason against a publication only if `base` or `head` has files in it. A `.git`
+    below the top of the tree does no harm, since neither git nor `Index` adds it to a commit.
     """
     try:
         git_guard.check_tree(tree)

@@ -89,7 +89,7 @@ def save(workspace: Workspace, last: SavedTree | None = None) -> SavedTree:
 
 
 def _bounded(patch: Iterable[bytes], most: int) -> bytes:
-    """The whole patch. Raises WorkError if it has more than `most` bytes."""
+    """All chunks of a patch, joined. Raises WorkError if they have more than `most` bytes."""
     kept = bytearray()
     for chunk in patch:
         kept += chunk

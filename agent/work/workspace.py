@@ -263,8 +263,8 @@ class Workspace:
             self.update_state(merging=base)
 
     def replace_commits(self, head: str, made: Mapping[str, str]) -> None:
-        """Move the task's branch from `head` to the commits that replace its own (old name → new name); they have the
-        same trees, so neither the files nor the index change."""
+        """Move the task's branch from `head` to the commits that replace its own (`made`: old name → new name). The new
+        commits have the same trees, so neither the files nor the index change."""
         self._move_branch(made.get(head, head), "signed", expected=head)
 
     def _point_at(self, commit: str | None, why: str) -> None:

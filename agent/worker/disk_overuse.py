@@ -84,8 +84,8 @@ class Growth:
 class Leftovers:
     """The files in the work tree `tree` that git does not know.
 
-    `names`: all of these files. `taken`: the files of `names` that a commit would include. `written`: the files of
-    `names` that tools wrote, which are not removed."""
+    `names`: all files that git does not know. `taken`: the files of `names` that a commit would include. `written`: the
+    files of `names` that tools wrote, which are not removed."""
 
     tree: Path
     names: Collection[str]

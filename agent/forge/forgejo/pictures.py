@@ -24,7 +24,7 @@ _ATTACHMENT = re.compile(r"(?:/[^/]+/[^/]+)?/attachments/([0-9a-f]{8}(?:-[0-9a-f
 
 
 class ForgejoPictures(PictureHost):
-    """The host of a Forgejo or Gitea."""
+    """The host of a Forgejo or Gitea, from which pictures of issues are downloaded."""
 
     def __init__(self, wire: ForgejoWire) -> None:
         super().__init__(wire.base_url, wire.ca_file(), AGENT)
