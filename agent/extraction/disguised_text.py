@@ -1,9 +1,9 @@
-"""Reads the letters of a text in every form in which a model can read it, to find text that repeats another text in
+"""Reads the letters of a text in several forms in which a model can read it, to find text that repeats another text in
 disguise.
 
 A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text. Texts are therefore compared by
 their letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are
-decoded too. A translation or a paraphrase by the model is not detected as a repetition, since it is an inference.
+decoded too. A translation or a paraphrase is not detected: it counts as an inference of the model, not as a repetition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEPTH = 2
 """Maximum number of encodings inside each other that are decoded."""
 LONGEST = 100_000
-"""Maximum number of bytes of a compressed text that are decompressed."""
+"""Maximum number of bytes that the decompression of a compressed text yields."""
 MOST_SIGNS = 7
 """Maximum number of signs like `=20` in a text that is not taken for quoted-printable; code has a few by chance."""
 READABLE = 0.8
@@ -40,14 +40,14 @@ _PERCENT = re.compile(r"%[0-9a-fA-F]{2}")
 _ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
 _BYTES = re.compile(r"(?:\\(?:x[0-9a-fA-F]{2}|[0-3][0-7]{2}))+")
 _ANSI = re.compile(r"(?:\x1b|\ufffd|\\x1b|\\033|\\e)\[[0-9;]{0,20}[A-Za-z]")
-"""Matches a colour or another order to a terminal, also as it is written in a program."""
+"""Matches a control sequence of a terminal, such as a colour, also in the form in which a program's source has it."""
 _QUOTED = re.compile(r"=(?:[0-9A-F]{2}|\r?\n)")
 _BASE32 = re.compile(r"[A-Z2-7]{24,}")
 _GZIP, _ZLIB = b"\x1f\x8b", b"\x78"
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}(?:\r?\n[A-Za-z0-9+/_-]{4,})*={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){12,}")
 _TWINS = str.maketrans("асԁеһіјӏкорԛѕтѵѡхуүνορτυχαεικ", "acdehijlkopqstvwxyyvoptuxaeik")
-"""Small letters of Cyrillic and Greek that look like Latin ones."""
+"""Small letters of Cyrillic and Greek that look like Latin ones → the Latin letters."""
 
 
 def letters(text: str) -> str:
@@ -58,7 +58,8 @@ def letters(text: str) -> str:
 
 
 def readings(text: str, depth: int = DEPTH) -> Iterator[str]:
-    """The letters of the text (also in reverse and by ROT13), of the text without markup, and of each decoded part."""
+    """Yields the letters of the text (also in reverse and by ROT13), of the text without markup, and of each decoded
+    part; an encoded part of a decoded one is decoded too, until `depth` encodings are decoded."""
     text = _ANSI.sub("", text)
     yield (own := letters(text))
     if depth == DEPTH:
@@ -107,13 +108,14 @@ def _sign(found: re.Match[str]) -> str:
 
 
 def _text(found: re.Match[str]) -> str:
-    """The text for the bytes of a string in a program, which are hexadecimal or octal."""
+    """The text for bytes that the source of a program has as hexadecimal or octal escapes."""
     numbers = (int(one[1:], 16) if one[0] == "x" else int(one, 8) for one in found[0].split("\\")[1:])
     return bytes(numbers).decode("utf-8", "replace")
 
 
 def _readable(data: bytes) -> Iterator[str]:
-    """The text that the bytes encode, if they encode text; compressed text is decompressed."""
+    """Yields the text that the bytes encode in UTF-8 or UTF-16, if it is readable (READABLE); compressed bytes are
+    decompressed first."""
     if data.startswith((_GZIP, _ZLIB)):
         with suppress(zlib.error):
             data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, LONGEST)

@@ -1,10 +1,10 @@
 """Finds the sentences of a text that repeat another text, so that they get no more trust than that text.
 
 A model that read `remember: always …` in a file may repeat it in its final summary. A sentence counts as repeated if
-some of its words belong to a run of LENGTH words that the other text contains as well. A sentence with fewer words
-counts as repeated if the other text contains all its words in a row. Case, punctuation and line breaks are ignored in
-the comparison. If a sentence has enough letters, only letters are compared, and encoded parts are decoded
-(`disguised_text.py`).
+some of its words belong to a run of LENGTH words that the other text contains as well; such a run may go over several
+sentences. A shorter sentence, but not one below SHORTEST, also counts as repeated if the other text contains it whole.
+Case, punctuation and line breaks are ignored in the comparison. A run or sentence with enough letters is compared by
+its letters alone, and encoded parts of the other text are decoded (`disguised_text.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 LENGTH = 8
 SHORTEST = 4
-"""Minimum number of words in a sentence that is compared. A sentence with fewer words is too short for a planted
-instruction.
+"""Minimum number of words in a sentence that is searched for by itself, if it is shorter than LENGTH. A sentence below
+this minimum is too short for a planted instruction.
 """
 
 LETTERS = 12
-"""Minimum number of letters of a sentence that is compared by its letters alone.  A sentence with fewer letters could
-occur in another text by chance."""
+"""Minimum number of letters of a run or sentence that is compared by its letters alone.  Fewer letters, if all are
+ASCII, could occur in another text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -35,7 +35,7 @@ _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The sentences of a text: `own` has the sentences of its author, `repeated` those that are in another text."""
+    """The sentences of a text: `repeated` has those that repeat another text, `own` the others."""
 
     own: str
     repeated: str

@@ -2,7 +2,7 @@
 
 An episode has the goal, the steps of the plan, the commands that failed and then passed (if none passed, those that
 failed), the touched files, the outcome and the cost. The last part of an episode tells how people used the result;
-`amended` replaces that part in the stored record, when the folder of the task may be gone.
+`amended` replaces that part in the text of a stored episode, without the folder of the task, which may be gone by then.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ def episode_text(task: TaskRecord, row: Row, events: Iterable[SessionEvent]) -> 
 
 
 def summary_text(events: Sequence[SessionEvent]) -> str:
-    """The summary of the session: the model's final text, or the message of the end if there is none; then the plan."""
+    """The summary of the session: the model's final text, or the message of the end if there is none; then the plan.
+    Sentences that repeat other texts are not in it."""
     parts = [next((one.text for one in events if one.source == source), "") for source in (SUMMARY, PLAN)]
     return "\n".join(part for part in (parts[0][:SUMMARY_LENGTH], parts[1]) if part.strip())
 
 
 def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
-    """The turns, tokens, money and time that a task cost, as text. `later` are the requests of the extraction, which
-    the row also counts; they are subtracted from the cost."""
+    """The turns, tokens, money and time that a task cost, as text. `later` are the requests of the extraction; the
+    tokens and the money of those that the row counts too are subtracted."""
     counted = later[: row.memory_requests]
     tokens = row.total_tokens - sum(one.usage.prompt + one.usage.completion for one in counted)
     cost = row.cost - sum(one.cost for one in counted)

@@ -4,7 +4,7 @@ A fact has the blob of each file that its task delivered. When the base branch h
 fact names and now has another one, the identifiers of the fact that were in the old version are looked for in the new
 one. If one of these identifiers is gone, the fact becomes invalid; so it does if the file is gone and the fact names
 the file or an identifier that was in it. A fact that names no identifier cannot be compared with the new version: it
-counts as `hurt` once for each new version, and ranks lower.
+counts as `hurt` once for each new version, and ranks lower. Pinned facts are not checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
 
 
 def identifiers(text: str) -> tuple[str, ...]:
-    """Names of code in a text: words in backticks, calls, names with `_` or camel case, and options."""
+    """Names of code in a text: anything in backticks, calls, names with `_` or camel case, and options."""
     found = (name for piece in _PIECE.finditer(text) for name in _names_in(piece))
     return tuple(dict.fromkeys(name.removesuffix("()") for name in found))
 
@@ -66,7 +66,8 @@ class FactCheck:
         self.tip = self.reader.tip(branch)
 
     def run(self, actor: str) -> int:
-        """Check all facts; returns the number of those that became invalid."""
+        """Check the actor's active facts that have blobs and are not pinned; returns the number of those that became
+        invalid."""
         facts = [one for one in self._facts(actor) if one.metadata.get(BLOBS) and not one.pinned]
         wanted = {path for one in facts for path in one.metadata[BLOBS]}
         if not wanted:
@@ -117,7 +118,7 @@ class FactCheck:
         return next((text for _, text in self.reader.contents([TreeFile(path, blob, 0)])), "")
 
     def _doubt(self, fact: MemoryRecord, path: str, blob: str) -> None:
-        """Count the new version of a file as a doubt about a fact, only once."""
+        """Count a fact as `hurt` because of a new version of a file, or of its removal (`blob` ""), once for each."""
         event = NewEvent(
             fact.namespace.strip("/").split("/")[1],
             fact.session_id or "history",

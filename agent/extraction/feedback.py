@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 EPISODES, REFLECTIONS = "episodes", "reflections"
 GENERATIONS = 20
-"""Maximum number of tasks that are followed back along one branch, each of which continues the one before."""
+"""Maximum number of tasks on one branch, each the parent of the next, that get the end of the pull request: the newest
+ones."""
 QUOTED = 200
 """Maximum number of characters of a comment in an episode."""
 
@@ -78,7 +79,8 @@ class Feedback:
 
     def of_review(self, row: Row, task: TaskRecord) -> int:
         """If a comment on the result of an earlier task started this task, add the comment to the earlier task's
-        episode; return the number of changed episodes."""
+        episode; return the number of changed episodes. Nothing is added if the earlier task did not complete or has no
+        branch, or if comments of people who may not ask for work are taken."""
         parent = self.wiring.ledger.get(row.parent_uuid) if row.parent_uuid and row.started_by else None
         if parent is None or parent.status is not Status.COMPLETED or not parent.branch:
             return 0
@@ -133,7 +135,7 @@ class Feedback:
         return True
 
     def episode(self, row: Row) -> MemoryRecord | None:
-        """The newest episode of a task, active or in quarantine; None when there is none."""
+        """The newest active episode of a task, else its newest one in quarantine; None when there is none."""
         for confidential in (False, True):
             actor = actor_of_task(self.wiring.settings, row.key, confidential=confidential)
             namespace = of_session(EPISODES, actor, row.uuid)
@@ -159,7 +161,7 @@ class Feedback:
 
     def _is_changed_by_others(self, row: Row) -> bool:
         """Whether the branch of an ended pull request points to another commit than the last one that the task pushed.
-        Returns False if the answer is unknown, because the branch is deleted or the remote does not answer."""
+        Returns False if this is unknown: the branch is deleted, the remote does not answer, or no push is recorded."""
         folder = folder_of(self.wiring.settings, row.uuid)
         delivery = read_task(folder).delivery if folder is not None else {}
         commit, pull = delivery.get("commit"), delivery.get("pull")

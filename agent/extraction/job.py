@@ -78,8 +78,8 @@ class ExtractionLease:
 
 
 def run(wiring: Wiring, uuid: str) -> bool:
-    """Run the extraction jobs of a task, if they are due and no other job runs in this base_dir; return whether all are
-    done.
+    """Run the extraction jobs of a task, if they are due and no other job runs in this base_dir; return whether each is
+    done or has failed for the last time.
 
     An error of a job becomes an event and does not pass through.  Raises LedgerError or DiskError when the ledger
     fails."""
@@ -169,7 +169,7 @@ def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLea
 
 
 def _work(wiring: Wiring, row: Row, lease: ExtractionLease) -> bool:
-    """Run those jobs of a row that are not done; return whether all are done now."""
+    """Run those jobs of a row that are not done; return whether each is done now, or has failed for the last time."""
     store = open_memory(wiring.settings, f"extraction of {row.uuid}")
     try:
         follow(store, wiring.events)
@@ -235,7 +235,8 @@ def _record_failed_try(wiring: Wiring, store: MemoryStore, job: Job, row: Row, a
 
 
 def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
-    """Queue a failed job again and make it due now. Raises UsageError when there is no failed job with this id."""
+    """Queue a failed job again and make it due now. Raises UsageError when there is no failed job with this id, or the
+    ledger has no ended task for it."""
     found = next((one for one in store.list_memory_extraction_jobs(jobs.FAILED) if one["id"] == job_id), None)
     if found is not None and not wiring.ledger.extract_again(str(found["session_id"])):
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Sends the request to a model that an extraction makes, outside the conversation of the task; sends it again if the
-answer does not fit the schema.
+"""Sends the request of an extraction to a model, outside the conversation of the task; sends it once more if the answer
+does not fit the schema.
 
 The request is recorded in the task's requests.jsonl with the purpose `memory`.  The answer is written to
 extraction.json in the task's folder before it is used, so that a process that starts again after a crash does not pay
-for a second request.  `memory.extraction` of the configuration names the model.
+for a second request.  `memory.extraction` of the configuration may name the model (`model_of`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ ANSWER = "extraction.json"
 TRIES = 2
 """Maximum number of requests until the model gives an answer that fits the schema."""
 SHARE = 3
-"""The events in the request take at most 1/SHARE of the model's window, in tokens."""
+"""The events in the request take about 1/SHARE of the model's window at most, in tokens."""
 OUTPUT = 2048
 """Maximum number of tokens of the model's answer."""
 
 
 def recorded_answer(folder: Path) -> Json | None:
-    """The recorded answer of the task; None when there is none, or it cannot be read."""
+    """The record with the answer that the task's folder has; None when there is none, it cannot be read, or the answer
+    does not fit the schema."""
     try:
         found = orjson.loads((folder / ANSWER).read_bytes())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""The entry points of processes with low priority for CPU and disk: one extraction job, or one index of a repository's
-history.
+"""The entry points of processes with low priority for CPU and disk: one extracts the memories of a task, one indexes a
+repository's history, one applies the shared log to memory.db.
 
-The daemon forks this process (`daemon/extraction_runner.py`); `solve` starts one and does not wait for its end.
-SIGTERM ends the process: a job is then due again at once, and the try does not count; the index of a history keeps the
-commits that were read before the signal.
+The daemon forks such a process (`daemon/extraction_runner.py`); `solve` starts one for its task and does not wait for
+its end. SIGTERM ends the process: an extraction is then due again at once, and the try does not count; the index of a
+history keeps the commits that were read before the signal.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process. The forked process sends every event to `report` as (name, fields). The exit
-    code is 0 unless the ledger failed."""
+    """Entry point of the forked process that extracts the memories of a task. It sends every event to `report` as
+    (name, fields). The exit code is 0, also after a failed job; it is that of the error if the ledger failed."""
     with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()

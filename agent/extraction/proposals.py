@@ -1,9 +1,10 @@
-"""Checks a model's proposals for memory records of a task; each proposal is accepted or dropped.
+"""Checks a model's proposals for memory records of a task; each proposal is accepted, dropped or skipped.
 
-A proposal must quote its event literally, share most of its words with the event, and have a source of the right kind:
-a preference must come from a text of a person. A proposal that breaks one of these rules is dropped with a reason. A
-proposal may replace a record only if the request contained that record, and the record has the same strategy, no more
-trust and no pin; otherwise the proposal becomes a new record.
+A proposal names the event from which it comes. It must quote that event literally, and at least half of it must occur
+there; the event must have trust, and for a preference it must be a text of a person. A proposal that breaks one of
+these rules, or is too long, is dropped with a reason. One with the action SKIP is skipped. A proposal may replace a
+record only if the request contained that record, and the record has the same strategy, no more trust and no pin;
+otherwise the proposal becomes a new record.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The `accepted` proposals, and in `dropped` the reason for each proposal that was dropped."""
+    """The `accepted` proposals, and in `dropped` the reason for each proposal that was dropped; skipped proposals are
+    in neither."""
 
     accepted: tuple[Proposal, ...]
     dropped: tuple[str, ...]
@@ -95,8 +97,8 @@ def problem_of(answer: Any) -> str:
 
 
 def check_proposals(answer: Json, events: Sequence[SessionEvent], known: Sequence[MemoryRecord]) -> Judged:
-    """Accept or drop each proposal of an answer that fits the schema.  A proposal names its event by the position in
-    `events`, from 1."""
+    """Accept, drop or skip each proposal of an answer that fits the schema.  A proposal names its event by the position
+    in `events`, from 1."""
     shown = {record.id: record for record in known}
     accepted: list[Proposal] = []
     dropped: list[str] = []

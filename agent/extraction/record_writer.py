@@ -46,7 +46,7 @@ class RecordWriter:
         return namespaces.of_actor(strategy, self.actor)
 
     def present(self, namespace: str) -> list[MemoryRecord]:
-        """The records of a namespace that are active or in quarantine."""
+        """The records of a namespace that are active or in quarantine, the oldest 100 of each."""
         return [
             one
             for status in ("active", "quarantined")
@@ -67,8 +67,8 @@ class RecordWriter:
     ) -> int:
         """Store a memory record; return 1, or 0 if its text was forgotten before.
 
-        The stored record gets the title of the issue. If the issue is not among the record's sources, it gets no title
-        written by a person who may not ask for work, since then the author's low trust would not limit the record's
+        The stored record gets the title of the issue. It gets no title if the issue's author may not ask for work and
+        the issue is not among the record's sources, since then the author's low trust would not limit the record's
         trust.
         """
         title = self.title if strategy in OF_SESSION or self.task.origin.get("author_may_ask") else ""

@@ -1,11 +1,14 @@
-"""Makes the events of an ended task: comments, plan, failed commands, summary, outcome; each with its trust.
+"""Makes the events of an ended task: issue, comments, plan, failed commands, summary, outcome; each with its trust.
 
 Each event of a task has a token, by which a second extraction does not store the event again. The token of a comment
 names the comment and the time of its last edit, so that all tasks of an issue give one event for it. The trust of an
-event (`memory.base.TRUST`) depends on the author of its text. The text of a person has trust 1 if that person may ask
-for work in the repository, else 0. A text of the model has trust 1, but trust 0 if the task contained a text of trust
-0, or if the text repeats a tool's result, a file or a memory (`echoed_sentences.py`). Output of commands has trust 0.
-This program writes the outcome, which has trust 2 if the check passed, else 1.
+event (`memory.base.TRUST`) depends on the author of its text. The issue has trust 1 if its author may ask for work in
+the repository, else 0. Comments have trust 1 if the forge passes on only those of people who may ask for work, else 0.
+A text of the model has trust 1, but trust 0 if the issue or a comment has trust 0, or if the model did not end the
+task. Sentences of the model that repeat a tool's result, a file, a memory or a person's text of trust 0
+(`echoed_sentences.py`) are left out of the plan and the summary; those of the summary are an event with trust 0, and a
+command with such a sentence has trust 0. Output of commands has trust 0. This program writes the outcome, which has
+trust 2 if the check passed, else 1.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
 SHOWN_FILES = 20
 LONGEST_PATH = 120
 NAME = 8
-"""The number of parts of a long file name that an event shows."""
+"""The number of parts (runs of letters and digits) that an event shows of a file's or folder's name, if the name has
+more than NAME + 1 of them."""
 _LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 
@@ -106,14 +110,15 @@ def _events(task: TaskRecord, row: Row) -> Iterator[SessionEvent]:
 
 
 class OtherTexts:
-    """The texts that the model read in a task and did not write."""
+    """The texts with which the model's sentences are compared: those of people with trust 0, results of tools, rules of
+    the repository, memories."""
 
     def __init__(self, task: TaskRecord, people: Sequence[SessionEvent]) -> None:
         self.task = task
         self.untrusted = [one.text for one in people if one.trust == OUTSIDE]
 
     def divide(self, text: str) -> Divided:
-        """Split `text` into the model's own sentences and those that repeat another text."""
+        """Split `text` into the model's own sentences and those that repeat one of these texts."""
         return divide(text, self._every_text()) if text.strip() else Divided("", "")
 
     def _every_text(self) -> Iterator[str]:
@@ -165,7 +170,8 @@ def command_text(failure: Failure) -> str:
 def paths_text(paths: Sequence[str]) -> str:
     """The paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long.
 
-    Of a name with more than NAME parts, the first NAME are shown, since a long name can be a sentence.
+    Of a file's or folder's name with more than NAME + 1 parts, the first NAME are shown, since a long name can be a
+    sentence.
     """
     shown = [_shown_path(path) for path in paths[:SHOWN_FILES]]
     more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""

@@ -1,4 +1,4 @@
-"""Decides whether a new memory goes into quarantine, where it stays until a person has read it.
+"""Decides whether a new memory goes into quarantine, where it stays until a person promotes it.
 
 A memory is data, but a model may follow an instruction in it.  The text of a memory therefore goes into quarantine if
 it has an instruction with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A
@@ -39,8 +39,8 @@ _PHRASES = ("PI-01", "PI-03", "PI-04", "PI-05", "PI-07", "PI-11", "PI-12", "PI-1
 
 
 def suspicion(text: str) -> str:
-    """The reason for a quarantine of the text, "" for none. The text of the memory is read in the form in which it is
-    stored."""
+    """The reason for a quarantine of the text, "" for none. The text is judged in the form in which the store
+    stores it (`memory.events.shortened`)."""
     text = shortened(text)
     for rule in clean(text).findings:
         if rule in _PHRASES:

@@ -63,7 +63,8 @@ class TaskExtraction:
         self.ids: dict[str, int] = {}  # token of an event → the event's number; forgotten events are left out
 
     def run(self) -> Extracted:
-        """Extract everything and return the numbers.  A task without a turn of the model gives no memories."""
+        """Extract everything and return the numbers.  A task without a turn of the model, without a text of a person or
+        without the receipt of its origin gives no memories."""
         task = self.task
         if not task.origin or not task.statements or self.row.turns < 1:
             return self.extracted
@@ -146,7 +147,7 @@ class TaskExtraction:
         )
 
     def _commits(self) -> None:
-        """Index the new commits of the repository's base branch.
+        """Index the new commits of the repository's base branch, and check facts against its files (`FactCheck`).
 
         Commits belong to the actor of the repository also for a confidential issue, because everybody who can read the
         repository can read its commits."""

@@ -1,8 +1,9 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
-`task_record.py` never writes, has one line of a file in memory at a time, and bounds every list. The module takes texts
-of people from the fenced regions of the conversation only. The module thus cannot mistake other text of a message for
-the text of a person: rules of the repository, memories of earlier tasks, the summary of an earlier run.
+`task_record.py` never writes, has one line of a file in memory at a time, and bounds the numbers of people's texts and
+of failed commands. The module takes texts of people from the fenced regions of the conversation only. The module thus
+cannot mistake other text of a message for the text of a person: rules of the repository, memories of earlier tasks, the
+summary of an earlier run.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PEOPLE = (ISSUE_TITLE, ISSUE, COMMENT)
 MOST_STATEMENTS = 200
 MOST_FAILURES = 40
 LONGEST = 32_000
-"""Maximum number of characters of one text in a task record."""
+"""Maximum number of characters of a text of a person, and of the model's final text, in a task record."""
 OUTPUT = 1500
 """Maximum number of characters of the output of a failed command."""
 
@@ -111,7 +112,7 @@ class TaskRecord:
 
     @property
     def ended_at(self) -> str:
-        """The time at which the task ended."""
+        """The time at which the task ended, or if end.json does not have it, the time at which the task was created."""
         return str(self.end.get("completed_at") or self.created_at)
 
     @property
@@ -132,7 +133,7 @@ class TaskRecord:
 
     @property
     def message(self) -> str:
-        """The message of an error that ended the task, "" for none."""
+        """The message about the end that is recorded with the final state, such as that of an error; "" for none."""
         return self.ending.message if self.ending is not None else ""
 
     def texts_of_others(self) -> Iterator[str]:
@@ -197,9 +198,9 @@ def _statements(folder: Path, marker: str) -> Iterator[PersonText]:
 
 
 def versions_of(record: Json, marker: str) -> Iterator[tuple[Region, str]]:
-    """The fenced texts of a message, each with the version of its comment.
+    """The fenced texts of a message, each with the version of its comment, "" for a text that is no comment.
 
-    A message may name more comments than it has: a briefing in a smaller window leaves out the oldest ones.
+    The record may list more comments than its text has: a briefing in a smaller window leaves out the oldest ones.
     """
     found = list(regions(str(record.get("content") or ""), marker))
     named = [f"{one['id']}@{one['at']}" for one in record.get("comments") or () if one.get("id")]
