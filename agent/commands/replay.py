@@ -335,7 +335,9 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
 
 
 def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
-    """The git tree that a commit of the work tree in a task's folder would have; "" when the work tree is gone.
+    """The git tree that a commit of the work tree in a task's folder would have; the tree of HEAD when the program has
+    removed the work tree after its changes were committed; "" when the work tree or the git directory is missing for
+    another reason.
 
     Git writes its index to `scratch` and new objects to `objects`, so that the task's folder stays unchanged.
     """

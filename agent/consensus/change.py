@@ -70,7 +70,8 @@ def _selected_parts(text: str, wanted: set[int]) -> Iterator[str]:
 
 
 def _file(git_dir: Path, commit: str, path: str) -> str:
-    """The text of a file at a commit; "" if the file is missing, is binary, or is larger than MOST."""
+    """The text of a file at a commit; "" if the file is missing, is binary, is larger than MOST, or has a line break in
+    its name."""
     if "\n" in path:
         return ""
     done = git("cat-file", "--batch", git_dir=git_dir, stdin=f"{commit}:{path}\n".encode("utf-8", "surrogateescape"))

@@ -199,7 +199,7 @@ class _Check:
             self.signed = hmac.new(secret, b"", hashlib.sha256)
 
     def update(self, chunk: bytes) -> None:
-        """Add a part of the request's body to the check."""
+        """Add a part of the request's body to the computation of the signature."""
         self.body.update(chunk)
         if self.signed is not None:
             self.signed.update(chunk)

@@ -64,7 +64,8 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
 
 
 def _fetch_answer(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The other host's answer. Each read of its headers has a time-out, but not all reads together."""
+    """Request `part` of a task from the dashboard of another host, and return its answer. Each read of the answer's
+    headers has a time-out, but not all reads together."""
     import requests
     import urllib3
 
