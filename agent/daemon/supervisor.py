@@ -301,8 +301,8 @@ class Supervisor:
     def start_arrived(self, courier: BrokerClient, room: int) -> None:
         """Start as many tasks as messages have come from the broker.
 
-        The ledger chooses which tasks to start: the messages of one person in the broker may precede all others.
-        Messages for which no task is started are acknowledged.
+        The ledger, not the order of the messages, decides which tasks start, since in the broker's queue the messages
+        of one person may precede those of all others. Messages for which no task is started are acknowledged.
         """
         arrived = courier.take_arrived(room)
         started: list[str] = []

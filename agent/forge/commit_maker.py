@@ -43,5 +43,6 @@ class CommitMaker(Protocol):
         ...
 
     def make_commit(self, message: str, tree: str, parents: Sequence[str]) -> MadeCommit:
-        """A commit of the own account.  `tree` and `parents` must be in a branch, or made by this object."""
+        """Make a commit in the name of the program's own account. `tree` and `parents` must be in a branch, or made by
+        this object."""
         ...

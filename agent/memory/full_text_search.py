@@ -92,8 +92,8 @@ class FullTextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # the window of a text contains the terms of the text; so if the text matches and no window does, the index
-            # has no window for it, since it is the only text of its session
+            # the window of a text contains all terms of the text; so if the text matches the query and its window does
+            # not, the text has no window, because it is the only text of its session
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made

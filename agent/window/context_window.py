@@ -87,7 +87,7 @@ class Window:
         self.planned = 0  # tokens of the newest planned request by the counter, without the ratio
         # the fewest and the most tokens of the newest planned request, while it is unknown how the model counts
         self.plausible: tuple[int, int] | None = None
-        self.asked = 0  # tokens of the newest planned request, with the ratio
+        self.asked = 0  # tokens of the newest planned request by the counter, multiplied by the ratio
         # tokens of the longest prompt that the server answered
         self.taken = max(assembler.message_store.index.reported, assembler.taken())
         # tokens of a request that the server refused, perhaps because of its length; 0 after the next answer

@@ -97,8 +97,8 @@ def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> St
     """Release the row of the task, with the reason, so that it is tried again later. If the row has an end already,
     that end stays.
 
-    Each further try waits longer than the one before. Returns the status of the row; if a person made a request
-    meanwhile, the request is executed instead (`Ledger.release`)."""
+    Each further try waits longer than the one before, up to a limit (`error_disposition.py`). Returns the status of the
+    row; if a person made a request meanwhile, the request is executed instead (`Ledger.release`)."""
     context, effects, ledger = run.context, run.effects, run.wiring.ledger
     tries, answers = _tries(context), context.get_message_store().totals().turns
     effects.done(TRIES, {"tries": tries + 1, "answers": answers})
