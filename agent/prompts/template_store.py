@@ -67,7 +67,7 @@ def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
 
 
 def write_stored(base_dir: Path, found: Stored) -> None:
-    """Write a Stored to base_dir. Raises DiskError."""
+    """Write the templates of a source, and what is known about the source (`found`), to base_dir. Raises DiskError."""
     names = ("source", "mark", "program", "failed_mark", "error", "at")
     data: dict[str, Any] = {name: getattr(found, name) for name in names}
     data["set"] = found.templates.to_json() if found.templates is not None else None

@@ -70,7 +70,7 @@ def is_server(instance: str) -> bool:
 
 def qualifiers_of(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """The terms of the search for waiting issues; none when the section names projects and no query, so that the issues
-    of each project are listed instead."""
+    of each project are listed instead, and none when it names no projects, owner or query."""
     if projects and not section.query:
         return ()
     words = [f"repo:{owner}/{repo}" for owner, repo in projects]
