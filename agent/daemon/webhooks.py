@@ -261,8 +261,8 @@ def _read(environ: Environ, check: _Check) -> bytes:
 
 
 def _hook(kind: str, body: bytes, environ: Environ) -> Hook:
-    """The facts in the body of a webhook request (project, sender, event); a body that is not of a known host has no
-    facts."""
+    """The facts in the body of a webhook request: the project, and for an event of TALK also the sender and whether the
+    program has signed the comment; a body that is not of a known host has no facts."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:

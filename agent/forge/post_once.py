@@ -1,4 +1,5 @@
-"""Sends a POST that creates something on a forge (a comment, a label) at most twice, so that it is created only once.
+"""Sends a POST that creates something on a forge (a comment, a label), and repeats the POST at most once, without
+creating the thing twice.
 
 If the answer to the first attempt is lost, the forge may have executed the request, so before the second attempt the
 module searches for what the first attempt may have created.

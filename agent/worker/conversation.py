@@ -285,7 +285,8 @@ class Conversation:
         )
 
     def _since_the_parent(self) -> frozenset[str]:
-        """Ids of the comments that were written after the end of the task that this one continues."""
+        """Ids of the comments that the task which this one continues had not read yet; none if this task continues
+        none."""
         parent = self.prepared.claimed.parent
         if parent is None or parent.cursor is None:
             return frozenset()
