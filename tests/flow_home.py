@@ -346,12 +346,15 @@ def finished(process, seconds=SECONDS):
         raise AssertionError(f"it did not end\n{process.communicate()[0]}") from None
 
 
-def until(true, what="it", seconds=SECONDS):
-    """Wait until `true()` is true; returns its value."""
+def until(true, what="it", seconds=SECONDS, process=None):
+    """Wait until `true()` is true; returns its value.  Fails at once, with its output, if `process` has ended before."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
+        over = process is not None and process.poll() is not None
         if value := true():
             return value
+        if over:
+            raise AssertionError(f"{what} did not happen, exit {process.returncode}\n{process.communicate()[0]}")
         time.sleep(0.05)
     raise AssertionError(f"{what} did not happen in {seconds} s")
 

@@ -5,9 +5,10 @@ One list of changed issues per repository is requested, even if the repository h
 list of changed issues stays the same until an issue changes, so that the host can answer a conditional request with
 304. The times up to which the lists of changed issues were read are in a cursor that the caller stores. The cursor is
 JSON text: `begin` is the start time for a new list, and `lists` has an entry for each list: `t` is the time of the
-newest change; `d` maps number → time of change, for the issues that changed in the last seconds before `t`; `a` has the
-issues that the last call reported and the next one reports once more, since a second change within the same second does
-not alter the time.
+newest change; `d` maps number → time of change, for the issues that changed in the last seconds before `t`; `a` maps
+number → time of change, for the issues that the next call reports once more, since a second change within the same
+second does not alter the time; `s` maps the numbers in `a` → time of this program at which the change was first
+reported.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import orjson
 
 from agent import clock
 from agent.errors import ForgeAccessRefused
+from agent.forge.comment_cursor import OVERLAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
     from agent.forge.base import Comment
     from agent.values import TaskKey
 
-OVERLAP = timedelta(seconds=5)
-"""Each request for changed issues begins this much time before the newest known change, since the forge may list
-changes late or in another order."""
+REPEATED = timedelta(seconds=2)
+"""Each call reports a changed issue once more until this much time has passed since the change was first reported: the
+times of GitHub and Forgejo are whole seconds, and several calls may be made within one second."""
 
 
 def changed_of(
@@ -114,8 +116,8 @@ class ChangeCursor:
 
     def update(self, name: str, items: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Store a list of (issue number, time of change) in the cursor; returns number → time of the issues that
-        changed since the last poll, and of those that the last poll reported."""
-        known = self.lists.get(name, {})
+        changed since the last poll, and of those that are reported once more (REPEATED)."""
+        known, now = self.lists.get(name, {}), clock.now()
         seen: dict[str, str] = known.get("d", {})
         again: dict[str, str] = known.get("a", {})
         found = {number: clock.stamp(clock.parse(when)) for number, when in items}
@@ -123,5 +125,8 @@ class ChangeCursor:
         edge = clock.stamp(clock.parse(newest) - OVERLAP)
         new = {number: when for number, when in found.items() if seen.get(number) != when}
         kept = {number: when for number, when in found.items() if when >= edge}
-        self.lists[name] = {"t": newest, "d": kept, "a": new}
+        reported = known.get("s", {}) | dict.fromkeys(new, clock.stamp(now))
+        first = {number: when for number, when in reported.items() if abs(now - clock.parse(when)) < REPEATED}
+        following = {number: when for number, when in (again | new).items() if number in first}
+        self.lists[name] = {"t": newest, "d": kept, "a": following, "s": first}
         return again | new

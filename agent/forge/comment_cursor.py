@@ -10,6 +10,7 @@ task's row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,14 @@ from agent.observe.error_tolerant_loop import ItemLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     from agent.errors import AnswerOdd
+
+OVERLAP = timedelta(seconds=30)
+"""Each request for new comments or changed issues begins this much time before the newest change that was read. The
+clocks of a host's processes differ, their writes may end in another order, and the times of GitHub and Forgejo are
+whole seconds; the cursors tell what was read already."""
 
 REMEMBERED = 1000
 """The maximum number of digests of comments in a cursor; an edit of a comment without a digest is reported as a new
@@ -65,6 +72,17 @@ class CommentCursor:
         if number in self.pulls:
             return self
         return replace(self, pulls=(*self.pulls, number), new=(*self.new, number))
+
+    def begin(self) -> datetime | None:
+        """The time from which the next request has to ask for changed comments: OVERLAP before `since`; None for all
+        comments."""
+        return clock.parse(self.since) - OVERLAP if self.since else None
+
+    def query(self) -> dict[str, str]:
+        """The query parameter `since` of GitHub and Forgejo for the time `begin`, in whole seconds; {} for all
+        comments."""
+        begin = self.begin()
+        return {} if begin is None else {"since": begin.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     def text(self) -> str:
         """The cursor of comments as one line of JSON."""

@@ -181,7 +181,7 @@ def test_a_ready_pull_request_is_a_draft_before_more_is_pushed_to_it(homes, kind
     home.flow.plays[TASK] = [write("b.txt"), finish("Write b as well", "And a b.")]
     home.place.comment(key, "@makimono and a b.")
     process = home.flow.start("run", "--once")
-    until(log.exists, "the push")
+    until(log.exists, "the push", process=process)
     assert git("rev-parse", pull.head, cwd=home.repo).strip() != before
     assert home.pulls()[0].draft
     hook.unlink()

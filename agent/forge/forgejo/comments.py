@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire
     from agent.forge.forgejo.repositories import Project, Repositories
 
-# OVERLAP is subtracted from the start time of a request for comments, since Forgejo's times are whole seconds.
-OVERLAP = timedelta(seconds=2)
 PER_PAGE = 50
 
 
@@ -59,7 +56,7 @@ class CommentReader:
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
         of comments of people without permission)."""
-        query = _since(cursor)
+        query = cursor.query()
         rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
         pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))
         found = [(_comment(row, self.number), row.get("user")) for row in rows if row["type"] == "comment"]
@@ -129,12 +126,6 @@ def number_of(comment_id: str) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
         raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")
     return comment_id
-
-
-def _since(cursor: CommentCursor) -> dict[str, str]:
-    if not cursor.since:
-        return {}
-    return {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def _comment(item: dict[str, Any], number: int, kind: str = "", heading: str = "") -> Comment:

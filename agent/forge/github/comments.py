@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from agent import clock
 from agent.errors import ForgeError
 from agent.forge.base import Comment, MarkedComment
 from agent.forge.comment_cursor import CommentCursor, news_of, odd_comment
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
 
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project, Repositories
-
-# OVERLAP is subtracted from the start time of a request for comments: the parameter `since` has whole seconds, and
-# GitHub may leave out changes within that second
-OVERLAP = timedelta(seconds=2)
 
 
 class CommentReader:
@@ -42,10 +36,7 @@ class CommentReader:
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
         of comments of people without permission)."""
-        query = {}
-        if cursor.since:
-            query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
-        found = self._changed_comments(query, cursor)
+        found = self._changed_comments(cursor)
         return news_of(cursor, found, self.places.is_ours, lambda user: self.places.may_ask(self.project, user))
 
     def marked(self) -> Iterator[MarkedComment]:
@@ -55,13 +46,13 @@ class CommentReader:
             if markers and self.places.is_own(item.get("user")):
                 yield MarkedComment(str(item["id"]), markers, str(item.get("updated_at") or ""))
 
-    def _changed_comments(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
+    def _changed_comments(self, cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
         Comments of the cursor's pull requests are included, all of them if the pull request was never read. All reviews
         with a text or a request for changes are included, since GitHub cannot list reviews by time.
         """
-        path, pulls = self.project.path, cursor.pulls
+        path, pulls, query = self.project.path, cursor.pulls, cursor.query()
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
         for number, asked in queries.items():
             for item in self.wire.pages(f"{path}/issues/{number}/comments", query=asked, odd=odd_comment):

@@ -9,7 +9,6 @@ read only when a new note belongs to a thread. The number of a note is unique on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
 
-# OVERLAP is subtracted from the time of the newest note that was read: the clocks of GitLab's processes differ, and
-# their writes may end in another order
-OVERLAP = timedelta(seconds=30)
 EDITS = ("changed the description", "changed title", "marked the checklist item", "marked the task")
 """Beginnings of the system notes that GitLab writes when somebody edits the title or text of an issue or merge request.
 
@@ -128,7 +124,7 @@ class NoteReader:
         return f"{self.project.path}/{thing.kind}/{thing.number}/notes"
 
     def _changed(self, cursor: CommentCursor, query: Mapping[str, str]) -> Iterator[tuple[ItemNumber, dict[str, Any]]]:
-        after = clock.parse(cursor.since) - OVERLAP if cursor.since else None
+        after = cursor.begin()
         pulls = (ItemNumber("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
@@ -143,7 +139,7 @@ class NoteReader:
                 if (
                     thing.kind == "merge_requests"
                     and _requests_changes(note)
-                    and (thing.number in cursor.new or updated > cursor.since)
+                    and (thing.number in cursor.new or after is None or clock.parse(updated) >= after)
                 ):
                     yield thing, note
                 if not (note.get("system") or note.get("internal") or note.get("confidential")):
