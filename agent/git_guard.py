@@ -1,12 +1,12 @@
 """Checks the ignore, attribute, module and mailmap files of a work tree before git reads them.
 
 Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder (the
-rules files), into memory as a whole, and those of all parent folders are in memory at the same time.  A named pipe with
-the name of a rules file blocks git for ever; three sparse rules files of 900 MB took 2.7 GiB of memory.  So a work tree
-is refused if a rules file is neither a regular file nor a folder nor a link that git skips, or is larger than LARGEST,
-or if all rules files together are larger than TOGETHER.  A rules file that is a symbolic link is skipped if git skips
-it too (gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads more
-files in a folder that could be a nested repository; `nested_repositories` checks those files.  A pattern with more than
+rules files), into memory as a whole, and those of all parent folders are in memory at the same time. A named pipe with
+the name of a rules file blocks git for ever; three sparse rules files of 900 MB took 2.7 GiB of memory. Therefore a
+work tree is refused if a rules file is neither a regular file nor a folder nor a link that git skips, or is larger than
+LARGEST, or if all rules files together are larger than TOGETHER. A rules file that is a symbolic link is skipped if git
+skips it too (gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`). Git reads more
+files in a folder that could be a nested repository; `nested_repositories` checks those files. A pattern with more than
 STARS stars is refused, because git before 2.41 matches such a pattern in exponential time.
 
 A work tree is checked again only after a command of the task ran, since only such a command can create a dangerous

@@ -472,8 +472,8 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
     """Kill every process that is marked with the uuid until none is left or `seconds` have passed; returns the number
     of processes that were killed.
 
-    `own`: this process started all processes with the task's uuid. Then a process that adopts orphans (`reaps`) and has
-    no child does not search, since every remaining process of the task would be its child.
+    `own`: this process started all processes with the task's uuid. With `own` a process that adopts orphans (`reaps`)
+    and has no child does not search, since every remaining process of the task would be its child.
     """
     if own and not has_children() and reaps():
         return 0

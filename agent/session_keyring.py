@@ -1,9 +1,9 @@
 """Gives each foreign command a new, empty session keyring of the kernel (keyrings(7)).
 
 A process inherits the session keyring of the thread that forks it, and may use every key in it: the daemon's Kerberos
-tickets, fscrypt keys, keys of its service manager or login.  No namespace prevents the inheritance of a session
-keyring.  A thread cannot return to a keyring that it has left, and no code of this program runs between fork and exec.
-So a separate thread leaves the keyring of this process and starts the command.
+tickets, fscrypt keys, keys of its service manager or login. No namespace prevents the inheritance of a session keyring.
+A thread cannot return to a keyring that it has left, and no code of this program runs between fork and exec. Therefore
+a separate thread leaves the keyring of this process and starts the command.
 """
 
 from __future__ import annotations

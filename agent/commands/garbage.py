@@ -112,8 +112,8 @@ def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Remo
 
 
 def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove a cached set-up that was not used since `before`; None if it stays. Its last use is the time of
-    `done.json`, which each use updates."""
+    """Remove a cached set-up that was not used since `before`; None if it stays. The last use of a set-up is the time
+    of `done.json`, which each use updates."""
     done = path / "done.json"
     if path.name.startswith(".") or not durable_files.is_real_dir(path) or not done.is_file():
         return None
@@ -131,8 +131,8 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _mirror(mirror: Path, base_dir: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove a mirror that was not used since `before`, unless a task borrows its objects; None if it stays. Its last
-    use is the time of `made`, which each fetch updates."""
+    """Remove a mirror that was not used since `before`, unless a task borrows its objects; None if it stays. The last
+    use of a mirror is the time of `made`, which each fetch updates."""
     top, made = base_dir / "repos", mirror / "made"
     if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
         return None

@@ -1,9 +1,9 @@
 """Shortens the statements of reviewers to a budget of tokens: no reviewer is removed, and objections are cut last.
 
-There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is replaced by a
-summary, or by its first sentences; reasons are shortened further, down to nothing; objections are shortened, and each
-reviewer first gets up to FLOOR of the budget for its own. The line with the vote of a reviewer is never cut or left
-out. Each step that shortens the statements adds a ReductionLog to the result.
+The text of the statements is shortened in four steps, each used only if the text is still too long: duplicates are
+dropped; each reason is replaced by a summary, or by its first sentences; reasons are shortened further, down to
+nothing; objections are shortened, and each reviewer first gets up to FLOOR of the budget for its own. The line with the
+vote of a reviewer is never cut or left out. Each step that shortens the statements adds a ReductionLog to the result.
 """
 
 from __future__ import annotations

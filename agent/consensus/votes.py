@@ -214,8 +214,8 @@ class SchemaValidator:
         return Critique.from_payload(payload)
 
     def of_record(self, payload: Any, *, is_vote: bool) -> VotePayload | Critique:
-        """A vote or a critique from a record. Its texts may be longer than the schema allows, since the name of a file
-        was escaped and secrets were masked after the check of the answer. Raises NoVote."""
+        """A vote or a critique from a record. The texts in the record may be longer than the schema allows, since the
+        name of a file was escaped and secrets were masked after the check of the answer. Raises NoVote."""
         errors = _errors(self._votes if is_vote else self._critiques, payload, passes="maxLength")
         if errors := errors or tuple(_field_errors(payload) if is_vote else _blanks(payload)):
             raise NoVote(errors)

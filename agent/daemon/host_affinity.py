@@ -2,7 +2,7 @@
 
 Hosts that share a ledger usually each have a base_dir of their own. A host that claims a task without its folder
 fetches the replica or begins again from the issue, while the host that worked on it would continue at once; a host that
-was drained is usually back soon. So if a waiting task has its conversation on one host, the other hosts do not take its
+was drained is usually back soon. If a waiting task has its conversation on one host, the other hosts do not take its
 row for `taskqueue.home_seconds`, counted from the time at which they first see the row in its present state.
 """
 

@@ -1,7 +1,7 @@
 """Reads a part of a task's conversation: messages with the results, requests and compactions that belong to them.
 
-A part of a conversation is found by offsets in the file (`file_window.py`). It has at most COUNT messages; if the first
-is the result of a call, the messages from the call up to that result are added.
+A part of a conversation is found by offsets in the file (`file_window.py`). A part has at most COUNT messages; if the
+first is the result of a call, the messages from the call up to that result are added.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ class LedgerReader:
             raise self._silent()
 
     def _opened(self) -> Database:
-        """A connection to the database server. It is opened in a thread of its own, since that may take long."""
+        """A connection to the database server. The connection is opened in a thread of its own, since that may take
+        long."""
         if self._opening is None:
             self._opening = Future()
             threading.Thread(target=self._open, args=(self._opening,), daemon=True).start()

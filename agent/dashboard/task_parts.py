@@ -72,9 +72,9 @@ def newest_records(
 
 
 def plan(folder: Path) -> Json:
-    """The newest plan of the model: `items` with `text` and `status`, and the time when it was written. It is read from
-    the newest successful call of `update_plan` among the last PLAN_CALLS tool calls, or else from the carry-over of the
-    newest compaction."""
+    """The newest plan of the model: `items` with `text` and `status`, and the time when it was written. The plan is
+    read from the newest successful call of `update_plan` among the last PLAN_CALLS tool calls, or else from the
+    carry-over of the newest compaction."""
     window = read_before(folder / TOOLS, PLAN_CALLS)
     for record in reversed(window.records):
         if record.get("tool") == UpdatePlan.name and record.get("status") == "success":

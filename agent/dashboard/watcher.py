@@ -59,8 +59,8 @@ class ChangeWatcher:
 
     @asynccontextmanager
     async def page(self, uuid: str = "") -> AsyncIterator[asyncio.Event | None]:
-        """A context manager for an open page. It yields an event that is set when any row of the ledger, or a file in
-        WATCHED of the task `uuid`, has changed; None if MOST_PAGES pages are open already.
+        """A context manager for an open page. `page` yields an event that is set when any row of the ledger, or a file
+        in WATCHED of the task `uuid`, has changed; None if MOST_PAGES pages are open already.
 
         The block begins after a first check of the rows and of these files, or after OPEN_SECONDS without a check. Each
         change that a later check finds sets the event.

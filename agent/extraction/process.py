@@ -47,8 +47,9 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process that extracts the memories of a task. It sends every event to `report` as
-    (name, fields). The exit code is 0, also after a failed job; it is that of the error if the ledger failed."""
+    """Entry point of the forked process that extracts the memories of a task. The process sends every event to `report`
+    as (name, fields). The exit code of the process is 0, also after a failed job; it is that of the error if the ledger
+    failed."""
     with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()

@@ -1,10 +1,10 @@
 """Checks a model's proposals for memory records of a task; each proposal is accepted, dropped or skipped.
 
-A proposal names the event from which it comes. It must quote that event literally, and at least half of it must occur
-there; the event must have trust, and for a preference it must be a text of a person. A proposal that breaks one of
-these rules, or is too long, is dropped with a reason. One with the action SKIP is skipped. A proposal may replace a
-record only if the request contained that record, and the record has the same strategy, no more trust and no pin;
-otherwise the proposal becomes a new record.
+A proposal names the event from which it comes. The proposal must quote that event literally, and at least half of the
+proposal must occur there; the event must have trust, and for a preference it must be a text of a person. A proposal
+that breaks one of these rules, or is too long, is dropped with a reason. One with the action SKIP is skipped. A
+proposal may replace a record only if the request contained that record, and the record has the same strategy, no more
+trust and no pin; otherwise the proposal becomes a new record.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The CA certificates for a host with the setting `ca_file`: the certificates that the system trusts, and those in
 `ca_file`.
 
-The library `requests` and git each accept a single file of CA certificates and trust only the certificates in it. So
-the CA certificates are combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode
-0600, which is rewritten when one of its sources has changed. The combined certificates come from `ca_file` and from the
-files of CA certificates that the environment names (`SSL_CERT_FILE`, …); if the environment names none, the system's
-list and the list that `requests` includes are used instead of the files in the environment.
+The library `requests` and git each accept a single file of CA certificates and trust only the certificates in it. For
+this reason all CA certificates for a host are combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its
+path}.pem` with mode 0600, which is rewritten when one of its sources has changed. The combined certificates come from
+`ca_file` and from the files of CA certificates that the environment names (`SSL_CERT_FILE`, …); if the environment
+names none, the system's list and the list that `requests` includes are used instead of the files in the environment.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class MadeCommit:
 class CommitMaker(Protocol):
     """Makes commits at the host, which signs them.  Each call may be repeated, since it moves no branch.
 
-    The blobs must be in the repository already.  Both calls raise ForgeRefused if the host does not take the content,
-    and the other errors of a request.
+    The blobs must be in the repository already. `make_tree` and `make_commit` raise ForgeRefused if the host does not
+    take the content, and the other errors of a request.
     """
 
     def make_tree(self, base: str, entries: Sequence[CommitEntry]) -> str:

@@ -1,10 +1,10 @@
 """Downloads a picture of an issue, only from the forge's own hosts.
 
 A stranger may have written the address of the picture. If a picture were downloaded from any host, the owner of the
-host would learn that somebody reads the issue, and the picture's address could name a machine of the local network. So
-each adapter defines which addresses of pictures belong to its forge, and to which of these addresses the token may be
-sent. A redirect of a picture is followed only to an address that belongs to the forge, and the token is sent only to
-the forge itself.
+host would learn that somebody reads the issue, and the picture's address could name a machine of the local network.
+Each adapter therefore defines which addresses of pictures belong to its forge, and to which of these addresses the
+token may be sent. A redirect of a picture is followed only to an address that belongs to the forge, and the token is
+sent only to the forge itself.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 again.
 
 A token may have the right to read issues and no right to write to them. Without a record of the refusal, each poll
-would find the same issue and the forge would refuse the change again. So a refusal is recorded: the repository rests
-(no change is tried in it) for some time, longer after each refusal, and a change that succeeds removes the record. The
-daemon and `doctor` share the file of refusals, `{base_dir}/limits/{host}.refused.json`. An unreadable file of refusals
-counts as empty. Times in the file of refusals are Unix seconds.
+would find the same issue and the forge would refuse the change again. Therefore each refusal of a change is recorded:
+the repository rests (no change is tried in it) for some time, longer after each refusal, and a change that succeeds
+removes the record. The daemon and `doctor` share the file of refusals, `{base_dir}/limits/{host}.refused.json`. An
+unreadable file of refusals counts as empty. Times in the file of refusals are Unix seconds.
 """
 
 from __future__ import annotations

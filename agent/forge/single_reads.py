@@ -56,8 +56,8 @@ class SingleReads:
             self._answers_of_scope[request_name(path, query)] = answer
 
     def put_item(self, path: str, item: dict[str, Any]) -> None:
-        """Store an item of a list for `item`. It is not the answer to a GET of `path`, since items of a list lack
-        fields: GitLab's merge requests have no `head_pipeline` in a list."""
+        """Store an item of a list for `item`. The item of a list does not count as the answer to a GET of `path`, since
+        items of a list lack fields: GitLab's merge requests have no `head_pipeline` in a list."""
         if self._answers_of_scope is not None:
             self._answers_of_scope[f"item {path}"] = HttpAnswer(200, data=item)
 

@@ -2,10 +2,10 @@
 neither the other lists nor the poll.
 
 At the next poll a list without an answer is requested after all other lists, and one poll requests at most MOST lists
-that had no answer before, those first that failed longest ago.  After IN_A_ROW consecutive lists without an answer the
+that had no answer before, those first that failed longest ago. After IN_A_ROW consecutive lists without an answer the
 poll sends one cheap request that concerns no project: if the host does not answer this request either, the host is
-unreachable and the poll ends; otherwise only the projects of these lists are faulty, and the poll continues.  So an
-unreachable host causes IN_A_ROW + 1 time-outs and not one for each project.
+unreachable and the poll ends; otherwise only the projects of these lists are faulty, and the poll continues. An
+unreachable host thus causes IN_A_ROW + 1 time-outs in a poll and not one for each project.
 """
 
 from __future__ import annotations

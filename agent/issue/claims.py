@@ -7,12 +7,12 @@ to a host, and any process can find it after a crash. A claim is *live* until th
 posted, or until the local ledger says that the task has ended. Among several live claims on an issue the oldest one
 wins, in the forge's order of comments. A daemon of which the claim did not win deletes its claim and gives up its row.
 
-A forge may make an older comment visible after a younger comment (two transactions). So after a daemon has posted a
-claim, it waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its claim has won.
-A daemon that has a claim on a waiting issue changes the issue's label at its next poll at the latest. So if a waiting
-issue has a claim and nothing happened on it for the time `quiet_of`, the daemon of the claim is regarded as dead, and
-the next daemon that claims the issue removes this claim. If the task of a removed claim resumes later, it finds the
-claim of another task in place of its own, and ends.
+A forge may make an older comment visible after a younger comment (two transactions). After a daemon has posted a claim,
+it therefore waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its claim has
+won. A daemon that has a claim on a waiting issue changes the issue's label at its next poll at the latest. If a waiting
+issue has a claim and nothing happened on the issue for the time `quiet_of`, the daemon of the claim is regarded as
+dead, and the next daemon that claims the issue removes this claim. If the task of a removed claim resumes later, it
+finds the claim of another task in place of its own, and ends.
 
 The id of a comment that requests a new task (`started_by`) is part of a second marker in the progress comment, so that
 the requesting comment starts only one task, even if that task has ended before another daemon reads the comment.
@@ -82,10 +82,10 @@ def home_of(settings: Settings) -> str:
     name and the path of base_dir.  Since the ledger's id is a digest, the id reveals no secret and no path.  The id of
     the ledger stays the same when the data of the ledger is lost (`intake/orphaned_issues.py`).
 
-    For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id of the ledger stays
-    the same when the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If
-    HOME_FILE is missing, the id is computed again from the host name and the path of base_dir, so that a base_dir that
-    was removed and created again has the same id.
+    For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used. Since it is stored, the id of
+    a local ledger stays the same when the host gets another name, when a new container uses the same volume, and when
+    base_dir is moved. If HOME_FILE is missing, the id is computed again from the host name and the path of base_dir, so
+    that a base_dir that was removed and created again has the same id.
     """
     address = settings.taskqueue.ledger
     if has_address(settings):

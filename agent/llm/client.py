@@ -400,8 +400,8 @@ class ChatClient(Learner, ABC):
                     raise
 
     def _sender(self, purpose: str, tokens: int) -> Callable[[Path], PendingRequest]:
-        """A function that sends a written request. It checks the limits of the task before each attempt, except before
-        the first attempt of a turn, since the agent's loop checks the limits before each turn."""
+        """A function that sends a written request. The function checks the limits of the task before each attempt,
+        except before the first attempt of a turn, since the agent's loop checks the limits before each turn."""
         looked = purpose == TURN
 
         def send(written: Path) -> PendingRequest:

@@ -135,10 +135,10 @@ def estimate_of(plan: Plan) -> int:
 def has_not_grown(reported: int, reports: Reports) -> bool:
     """Whether the server's count of prompt tokens has not grown since its last report although the prompt has grown.
 
-    A truncation leaves about half of the context window, and the previous prompt fitted into the window. So a count of
-    prompt tokens below half of the previous count, or close to the tokens of the new text alone, shows that the server
-    reports only tokens that were not cached. A prompt may also shrink because chat templates drop the reasoning of
-    earlier turns; `lacks_growth` allows for that.
+    A truncation leaves about half of the context window, and the previous prompt fitted into the window. After a
+    truncation the count of prompt tokens is therefore not much lower than half of the previous count: a count below
+    that, or close to the tokens of the new text alone, shows that the server reports only tokens that were not cached.
+    A prompt may also shrink because chat templates drop the reasoning of earlier turns; `lacks_growth` allows for that.
     """
     if not reports.read or reports.is_partial or reported < reports.read // 2 - KEPT:
         return False

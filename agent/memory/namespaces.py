@@ -40,8 +40,8 @@ def check_name(name: str, what: str) -> str:
 def span(prefix: str) -> tuple[str, str]:
     """The index range of the namespaces below `prefix`, which ends in `/`: (first, end) with first <= namespace < end.
 
-    `end` is the prefix with its last `/` replaced by `0`, the next character in ASCII.  So the index range of the
-    prefix `/actors/a/` leaves out `/actors/a2/`.
+    `end` is the prefix with its last `/` replaced by `0`, the next character in ASCII. For example, the index range of
+    the prefix `/actors/a/` leaves out `/actors/a2/`.
     """
     check_namespace(prefix)
     return prefix, prefix[:-1] + "0"

@@ -1,7 +1,7 @@
 """Removes the bytes of forgotten texts from memory.db and its exports, and checks that they are gone.
 
-SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of a deleted row stay in the internal
-tables of FTS5 until the index is merged, and old pages stay in the write-ahead log until the log is truncated.
+SQLite overwrites a deleted row with zeros (`secure_delete`). The terms of a deleted row nevertheless stay in the
+internal tables of FTS5 until the index is merged, and old pages stay in the write-ahead log until the log is truncated.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score. The weighted
 sum of the scores of each hit is divided by the highest of these sums. Coverage is the share of the query that a hit
 contains, weighted by inverse document frequency: 1 for a full match. For short records, `containment.py` has a second
-measure; the higher of the two values is used. So a lower limit of 0 for the relevance accepts every hit, and 1 accepts
+measure; the higher of the two values is used. A lower limit of 0 for the relevance accepts every hit, and 1 accepts
 full matches only. The relevances of hits of different queries cannot be compared.
 """
 

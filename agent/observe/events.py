@@ -3,8 +3,8 @@ comment listen to them.
 
 The names of events are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error. A listener of
 events is a callable `(name, fields)`. Listeners run in the thread that announces the event, in the order of
-registration; their errors do not reach the code that announces the event. So a listener of events only observes: an
-action that must happen, or must stop the work when it fails, is called directly.
+registration; their errors do not reach the code that announces the event. A listener of events therefore only observes:
+an action that must happen, or must stop the work when it fails, is called directly.
 """
 
 from __future__ import annotations

@@ -74,11 +74,11 @@ def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: So
 
     The outer command has a pid namespace of its own, so that all its processes die with its first process.
     PR_SET_PDEATHSIG is not enough: the kernel checks permissions for that signal, too, and root without capabilities
-    may not send it to another uid.  A pid namespace needs its own /proc: the inner bubblewrap looks up its child in
+    may not send it to another uid. A pid namespace needs its own /proc: the inner bubblewrap looks up its child in
     /proc by the pid in this namespace, while the host's /proc shows other pids and may hide processes (hidepid).
     bubblewrap covers parts of the /proc that it mounts, and Linux lets a user namespace mount /proc only where a
-    completely visible one exists.  So the outer bubblewrap also mounts the host's /proc, which is completely visible,
-    at /mnt/proc.
+    completely visible one exists. For the inner bubblewrap, the outer one therefore also mounts the host's /proc, which
+    is completely visible, at /mnt/proc.
     """
     others = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     become = [f"--reuid={uid}", f"--regid={uid}", others, "--no-new-privs", "--inh-caps=-all"]

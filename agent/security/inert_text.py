@@ -88,9 +88,9 @@ class Inert:
         """Make the body of a pull request inert.
 
         The body is treated as a commit message too, since a squash merge can turn it into one, in which code is not
-        recognised (docs.github.com "Configuring commit squashing"). So the rules for commit messages are applied to the
-        whole body of a pull request, code included. GitLab also searches the whole body for closing keywords; inside
-        code only the keyword is separated from its reference."""
+        recognised (docs.github.com "Configuring commit squashing"). The rules for commit messages are therefore applied
+        to the whole body of a pull request, code included. GitLab also searches the whole body for closing keywords;
+        inside code only the keyword is separated from its reference."""
         return closed(
             "".join(
                 self._unskipped(self._replace(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))

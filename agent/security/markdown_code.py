@@ -6,11 +6,11 @@ parser, nothing in the rest of the text counts as code; after a doubtful span, n
 filter then changes a little more code than it must, and no live text escapes it. The time is linear in the length of
 any text; a parser such as markdown-it-py is not linear, so only the tests use one, to check the result.
 
-Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. Such a fence also closes
-each list and each quotation before it. An indented fence, or one behind a bullet, opens a block if the closing fence
-starts in the same column and no line between starts left of it; then it does not matter whether the block is in a list.
-A line that begins with `>` opens no block outside its quotation. After any other line that may be a fence, nothing in
-the rest of the text counts as code.
+Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. A fence at the start of a
+line also closes each list and each quotation before it. An indented fence, or one behind a bullet, opens a block if the
+closing fence starts in the same column and no line between starts left of it; then it does not matter whether the block
+is in a list. A line that begins with `>` opens no block outside its quotation. After any other line that may be a
+fence, nothing in the rest of the text counts as code.
 
 Spans: a code span is within one line. In a paragraph nothing counts as a span after something that could take a
 backtick away: a backtick without partner, an escaped one, raw HTML, a link that is not simple, a cell of a table, math.

@@ -57,9 +57,8 @@ class Redactor:
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
         """Mask the values in `secrets` too from now on. `until` is the time at which the values expire (None: never).
-        They are masked for one more day at least, and then until `learn` adds another secret. A value shorter than
-        SHORTEST is not masked.
-        """
+        Expired values are masked for one more day at least, and then until `learn` adds another secret. A value shorter
+        than SHORTEST is not masked."""
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
             if not new:

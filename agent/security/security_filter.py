@@ -1,7 +1,7 @@
 """SecurityFilter provides `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns for phrases of prompt injection are telemetry and no protection. So a match of a pattern for prompt injection
-refuses a text only if the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
+Patterns for phrases of prompt injection are telemetry and no protection. A match of a pattern for prompt injection
+therefore refuses a text only if the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
 """
 
 from __future__ import annotations

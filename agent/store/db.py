@@ -191,7 +191,7 @@ class Database:
         class).
 
         SQLite neither writes back nor removes the write-ahead log of a file that is no longer at its path
-        (`databaseIsUnmoved` in its pager.c).  So closing the old connection cannot harm a new database file that
+        (`databaseIsUnmoved` in its pager.c). Closing the old connection therefore cannot harm a new database file that
         another process has created at the same path.
         """
         found, log = durable_files.identity(self.path), durable_files.identity(self._wal)

@@ -5,8 +5,8 @@ Every statement after which another process may have work to do (`NOTIFYING`) se
 schema. A notification has no content and is lost if the connection breaks, so the daemon still polls from time to time.
 A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection that called
 LISTEN. A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and delivers no
-notification. So before the daemon relies on notifications, it sends a test notification (`receives`); if that does not
-arrive, the daemon relies on polling alone.
+notification. Because of such poolers the daemon sends a test notification (`receives`) before it relies on
+notifications; if that does not arrive, the daemon relies on polling alone.
 """
 
 from __future__ import annotations

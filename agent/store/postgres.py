@@ -124,8 +124,8 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresDatabase]:
-        """A context manager for a transaction that holds the advisory lock of the schema. It commits at the end of the
-        block, and rolls back after any exception."""
+        """A context manager for a transaction that holds the advisory lock of the schema. The transaction is committed
+        at the end of the block, and rolled back after any exception."""
         with self._lock:
             self._repeated(self._begin, repeatable=True)
             self._inside = True

@@ -32,8 +32,8 @@ class MemoryLogDatabase(PostgresDatabase):
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL releases the advisory lock of a transaction only after the commit has become visible. So when an entry
-    of the log gets a number, all entries with lower numbers are visible already."""
+    """PostgreSQL releases the advisory lock of a transaction only after the commit has become visible. When an entry of
+    the log gets a number, all entries with lower numbers are therefore visible already."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 

@@ -138,7 +138,7 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
                 held = held[cut:]
                 break
         enough = len(held) + step
-        # There is no safe place to cut in four million characters, so the text is cut at an unsafe one.
+        # four million characters have no safe place to cut, so the text is cut at an unsafe one
         if len(held) > 16 * step:
             yield mask(held)
             held, enough = "", step

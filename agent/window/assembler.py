@@ -392,8 +392,8 @@ class ContextAssembler:
     def is_disproved(self) -> bool:
         """Whether the server has answered a prompt that is longer than `stated` allows.
 
-        In this case the assumed window is smaller than the true one, which becomes known only when the server refuses a
-        request because of its length.
+        If the server has, the assumed window is smaller than the true one, which becomes known only when the server
+        refuses a request because of its length.
         """
         return self.taken() > self.stated.most
 

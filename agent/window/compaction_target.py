@@ -132,8 +132,8 @@ class CompactionTarget:
     ) -> int:
         """The tokens of the content that the compaction adds to the view: the summary and the carry-over.
 
-        These tokens are computed for the case that only the `least` newest groups stay, in which the carry-over is
-        largest."""
+        The tokens of both are computed for the case that only the `least` newest groups stay, in which the carry-over
+        is largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()
         after = self.store.forecast(strategy=strategy, end_seq=end, **brings(end))

@@ -4,8 +4,8 @@
    may have.  A tree or commit that only such a push has brought is not taken by GitHub's API (renovatebot/renovate,
    lib/modules/platform/github/index.ts, `pushFiles`), so both are made anew.
 2. For each commit, oldest first, the host makes the tree and the commit.  The tree must have the name that it has here.
-3. The commit is written into the task's git directory from the text and the signature in the host's answer.  It must
-   have the name that the host gave it, so what is checked here is, byte for byte, what the host has.
+3. The commit is written into the task's git directory from the text and the signature in the host's answer. The written
+  commit must have the name that the host gave it, so what is checked here is, byte for byte, what the host has.
 
 No branch moves, here or at the host: the caller moves the task's branch, and pushes it as any other.  If the process
 dies in between, the next one begins again; commits that nothing refers to do no harm.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OBJECTS = "refs/makimono/"
 """The beginning of the ref at the host that has a task's own commits while the host makes them again; the task's uuid
-follows.  It is no branch, so rules about branches do not apply to it."""
+follows. The ref is no branch, so rules about branches do not apply to it."""
 
 MOST_ENTRIES = 1000
 """The maximum number of paths in one request for a tree; more are sent in several requests, each on top of the last."""

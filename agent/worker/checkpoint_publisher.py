@@ -26,7 +26,7 @@ class Checkpoint:
 
     def __call__(self) -> None:
         """If more steps of the plan are done than at the last call, publish the work, with the last done step as the
-        title of the commit. Then update the progress comment and the replica.
+        title of the commit. After that, or if no more steps are done, update the progress comment and the replica.
 
         Raises Fenced if another attempt owns the task; then nothing is pushed or edited.
         """

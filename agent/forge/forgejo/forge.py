@@ -244,7 +244,7 @@ class ForgejoForge:
         digest of the present title and text).
 
         Forgejo does not report the account that edited a text, which is the author of the issue or an account with
-        write access.  So an edit is delivered only if the author of the issue has permission.
+        write access. Since the editor is unknown, an edit is delivered only if the author of the issue has permission.
         """
         if not seen:
             return (), seen

@@ -1,8 +1,8 @@
 """Moves the six labels of this program on the issues of Forgejo.
 
 Facts about Forgejo: a repository may have two labels with the same name; adding a label by a name that does not exist
-is ignored without an error; removing a label that the issue does not have is a success. So labels are added to a
-Forgejo issue by their numbers, and the program checks that Forgejo's answer contains the added label.
+is ignored without an error; removing a label that the issue does not have is a success. For these reasons labels are
+added to a Forgejo issue by their numbers, and the program checks that Forgejo's answer contains the added label.
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ def altered(
     it is, if nobody with permission has asked, or if the author has permission (see `Forge.altered`).
 
     Forgejo's timeline has a row with the author for a new title, but no row for a new text, which only alters the
-    issue's time of change. So a time of change of an issue that is later than the last row of its timeline counts as an
-    edit of the text. If somebody without permission caused a row of the timeline after the request, an edit before that
-    row cannot be excluded, since the row has altered the issue's time of change too.
+    issue's time of change. A time of change of an issue that is later than the last row of its timeline therefore
+    counts as an edit of the text. If somebody without permission caused a row of the timeline after the request, an
+    edit before that row cannot be excluded, since the row has altered the issue's time of change too.
     """
     may_ask = forge.places.may_ask
     # On Forgejo only the author and accounts with write access can edit an issue; if the author has permission, each

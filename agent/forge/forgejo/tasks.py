@@ -87,8 +87,8 @@ class ForgejoTaskGetter(TimelineTaskGetter):
         """The open issues of an owner that have one of the labels for which this poll searches.
 
         Forgejo ignores a label that no repository of the host has; if it ignores all labels of a search, it lists every
-        open issue. So the list of labelled issues is read only up to the first page on which no issue has one of the
-        labels.
+        open issue. Since Forgejo may thus list every open issue, the list of labelled issues is read only up to the
+        first page on which no issue has one of the labels.
         """
         wanted = frozenset(self._labels())
         if not wanted:

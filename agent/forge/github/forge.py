@@ -248,7 +248,8 @@ class GitHubForge:
         digest of the present title and text). If `seen` is "", the issue is not read.
 
         GitHub's REST API does not report the account that edited a text, which is the author of the issue or an account
-        with write access.  So an edit is delivered only if the author of the issue has permission.
+        with write access. Since the editor is unknown, an edit is delivered only if the author of the issue has
+        permission.
         """
         if not seen:
             return (), seen

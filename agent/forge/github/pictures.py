@@ -2,9 +2,9 @@
 
 GitHub's addresses of pictures, `/user-attachments/assets/{id}` and the older `/{owner}/{repo}/assets/…`, redirect to a
 signed address (openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has pictures at `/storage/user/…`
-(desktop/desktop#16553).  To a request with a fine-grained token for the address of a picture in a private repository,
-GitHub answers 404 (josegonzalez/python-github-backup#477).  So if a picture cannot be read, this module takes a signed
-address of the same picture from the issue's HTML, which the API returns.
+(desktop/desktop#16553). To a request with a fine-grained token for the address of a picture in a private repository,
+GitHub answers 404 (josegonzalez/python-github-backup#477). If a picture cannot be read at its address, this module
+takes a signed address of the same picture from the issue's HTML, which the API returns.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ class MergeRequests:
                 "description": None if body is None else outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
             }
             if title is None and draft in (None, now.draft):
-                # Neither title nor draft state changes, so the title that a person wrote is not normalised.
+                # this update changes neither the title nor the draft state, so the title that a person wrote is not
+                # normalised
                 wanted["title"] = None
             changes: dict[str, Any] = {
                 name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")

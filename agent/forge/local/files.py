@@ -1,9 +1,9 @@
 """Reads and writes the files of a local tracker: reads take no lock; writes require the tracker's lock and are atomic.
 
-People edit the tracker's files with editors that take no lock.  So to change a file of the tracker, `files.py` writes a
-temporary file and renames it, and starts again when the file has changed in the meantime; to append, it uses a single
-write.  Symbolic links below the tracker's folder are not followed, so that a link in the tracker cannot show a file
-from elsewhere to a model.
+People edit the tracker's files with editors that take no lock. To change a file of the tracker in spite of such
+editors, `files.py` writes a temporary file and renames it, and starts again when the file has changed in the meantime;
+to append, it uses a single write. Symbolic links below the tracker's folder are not followed, so that a link in the
+tracker cannot show a file from elsewhere to a model.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class SandboxProxy:
     """The proxy of one command, as a context manager around the command.
 
     - `descriptor`: the descriptor through which the opener inside the sandbox sends its listening socket.
-    - `file`: the content of the opener's executable file; None if there is no executable for this machine type. Then
-      the interpreter `python` inside the sandbox runs the opener; if `python` is None too, the constructor raises
-      SandboxUnavailable.
+    - `file`: the content of the opener's executable file; None if there is no executable for this machine type. Without
+      an executable the interpreter `python` inside the sandbox runs the opener; if `python` is None too, the
+      constructor raises SandboxUnavailable.
     - `opened`: whether the worker has got the listening socket that the opener created.
     """
 

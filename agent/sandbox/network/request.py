@@ -2,8 +2,8 @@
 
 The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6). A request other than CONNECT must name the absolute address
 (RFC 9112, 3.2.2), and a connection serves only one such request. The proxy removes header fields that concern the
-connection, derives `Host` from the address, and passes on exactly the bytes of the body. This prevents that a second
-request in the bytes that follow a request reaches another host.
+connection, derives `Host` from the address, and passes on exactly the bytes of the body. The exact length prevents that
+a second request in the bytes that follow a request reaches another host.
 """
 
 from __future__ import annotations

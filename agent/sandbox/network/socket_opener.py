@@ -1,11 +1,11 @@
 """Provides the program that runs inside the sandbox before the command: it creates a listening socket and passes it to
 the worker.
 
-A socket belongs to the network namespace of the process that creates it, even if another process uses it later.  So a
-program of about 200 bytes, the opener, creates the listening socket on 127.0.0.1 inside the sandbox, sends the socket
-through the inherited descriptor (SCM_RIGHTS, unix(7)), and executes the command.  The opener takes well below a
-millisecond; an interpreter would take ten milliseconds or more for each command.  On machine types other than x86_64, a
-Python program does the same as the opener, if the sandbox has Python.
+A socket belongs to the network namespace of the process that creates it, even if another process uses it later.
+Therefore a program of about 200 bytes, the opener, creates the listening socket on 127.0.0.1 inside the sandbox, sends
+the socket through the inherited descriptor (SCM_RIGHTS, unix(7)), and executes the command. The opener takes well below
+a millisecond; an interpreter would take ten milliseconds or more for each command. On machine types other than x86_64,
+a Python program does the same as the opener, if the sandbox has Python.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             if "last-event-id" not in request.headers:
-                # Messages that an MCP server sends outside of calls are not used. So the stream for messages outside of
-                # calls is not opened; the SDK would open this stream again after each end.
+                # Messages that an MCP server sends outside of calls are not used, so the stream for these messages is
+                # not opened; the SDK would open this stream again after each end.
                 return httpx2.Response(405, request=request)
             await anyio.sleep(RESUME_SECONDS)
         response = await self.inner.handle_async_request(request)
