@@ -64,8 +64,7 @@ class Delivery:
 
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, rebase onto commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
-        request as ready if there is no problem.  If neither a check nor reviewers decide about the work, the pull
-        request is opened as ready at once.
+        request as ready if there is no problem. Without a check and reviewers, it is opened as ready.
 
         A refusal that the model or a person can correct is in the report. ForgeError and GitError are raised, and the
         caller can try the delivery again."""
@@ -117,8 +116,8 @@ class Delivery:
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
-        """Check the commits for findings. Without findings, push the commits and show them in the pull request, if the
-        run publishes and the branch plan pushes. Findings and a rejected push are in the returned report."""
+        """Without findings, push the commits and show them in the pull request, if the run publishes and the branch
+        plan pushes. Findings and a rejected push are in the returned report."""
         try:
             self.publisher.check()
         except PolicyViolation as violation:
