@@ -126,7 +126,7 @@ class MessageReader:
         """
         looked = _looked(spans)
         if looked != self._looked:
-            self._looked = None  # None until all lines have been read, so that a read after an error begins again
+            self._looked = None  # without a value, the next call reads the lines again, even if an error ends this call
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
             except FileNotFoundError:  # the file was removed after the reader had determined its size

@@ -57,8 +57,8 @@ class Branches:
         """Remove the branch of the task that owns the folder; returns the removed branch, None when the branch stays.
 
         Raises an error of PASSING when the forge or the remote does not answer now: the folder has the only record of
-        the pushed commit, so the folder must stay until they answer. After such an error the same run of `cleanup` asks
-        this forge for no other task.
+        the pushed commit, so the folder must stay until they answer. After such an error the same run of `cleanup` does
+        not ask the forge about other tasks.
         """
         place = (row.key.task_source, row.key.instance)
         try:

@@ -225,7 +225,7 @@ class Settings(Section):
         self._root = root
         self._variables = dict(variables)
         self._hidden = hidden
-        self._origins = dict(origins)  # without the keys at their default
+        self._origins = dict(origins)  # keys that have their default are missing in `origins`
 
     __hash__ = None  # type: ignore[assignment]  # `Settings` is unhashable, since its sections contain mappings
 

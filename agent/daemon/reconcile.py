@@ -177,8 +177,8 @@ def _recreate(wiring: Wiring, row: Row) -> None:
 def _begun_here(wiring: Wiring) -> Iterator[Row]:
     """Open rows that a worker of this base_dir has worked on.
 
-    If hosts share the ledger, a row names the base_dir of its worker only while the row is leased. Rows without a lease
-    are left out then, since the host that claims such a row makes the folder.
+    If hosts share the ledger, a row names the base_dir of its worker only while the row is leased. In a shared ledger,
+    rows without a lease are left out, since the host that claims such a row makes the folder.
     """
     alone = is_alone(wiring.settings)
     for status in OPEN:

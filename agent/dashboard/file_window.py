@@ -71,7 +71,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
             line, end = lines.at(position, stop)
             is_long = end - position > LONGEST_LINE
             if not line.endswith(b"\n") and not is_long:
-                break  # an unfinished write
+                break  # the line is not completely written yet
             record = f"{end - position:,} bytes are too long to be shown" if is_long else parse(line, id_key)
             if isinstance(record, dict):
                 found.append(record)

@@ -128,7 +128,7 @@ class Pages:
         try:
             with self.reader.ledger() as ledger:
                 prefix = ledger.resolve(prefix)
-                if found := ledger.db.run("ledger_get", uuid=prefix):  # else the row was removed meanwhile
+                if found := ledger.db.run("ledger_get", uuid=prefix):  # empty if the row was removed meanwhile
                     reasons = TaskReasons(self.settings, ledger, row_holder.owner(self.settings.base_dir))
                     return self._head(prefix, task_list.row_of(found[0]), reasons)
         except UsageError:

@@ -186,8 +186,8 @@ class CommentPoller:
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
-        # the first poll finds the ended tasks by its cursor, which begins before all their ends, so none is returned
-        # here
+        # the first call returns no ended task: the cursor of the first poll begins before all ends, so the poll finds
+        # these tasks
         before = set(closed) if self.released is None else self.released
         self.released = {*waiting, *closed}
         if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:

@@ -84,8 +84,8 @@ def _classify(said: ErrorBody, who: str) -> ModelError:
 
 
 def _told_status(said: ErrorBody) -> int | None:
-    """The HTTP status of an error; for an error inside an answer that began with status 200, the status that the error
-    body names. None if there is no status."""
+    """The HTTP status of an error, None if there is no status; for an error inside an answer that began with status
+    200, the status that the error body names."""
     if said.status not in (None, 200):
         return said.status
     named = [int(code) for code in said.codes if code.isdecimal() and len(code) == len("400")]

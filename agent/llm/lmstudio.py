@@ -100,7 +100,7 @@ class LMStudioClient(OpenAIClient):
 
 def _instance_window(entry: Json, model: str) -> int | None:
     """The context window of the loaded instance with the id `model`; if there is no such instance, or it names no
-    window, the window of the first loaded instance that names one. None if no instance names a window."""
+    window, the window of the first loaded instance that names one. The result is None if no instance names a window."""
     instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")

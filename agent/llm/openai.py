@@ -264,7 +264,8 @@ class OpenAIClient(ChatClient):
 
     def _window_in_list(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
         """The context window of this client's model from the list under `key` in a response; `name` and `size` are the
-        keys of the model's name and of the window in an entry of the list. None if the list does not name it."""
+        keys of the model's name and of the window in an entry of the list. The result is None if the list has no window
+        of this model."""
         entry = next((one for one in model_info.entries(answer, key) if self._is_ours(one.get(name))), {})
         self.abilities |= model_info.abilities(entry)
         return positive_int(entry.get(size)) if size else model_info.listed_window(entry)
@@ -296,8 +297,8 @@ class OpenAIClient(ChatClient):
         return self._window_in_list(answer, "data", "model_name")
 
     def _total(self) -> int | None:
-        """The context window in TGI's response to `/info`: the maximum for prompt and answer together. None if the
-        server is not TGI or names no window."""
+        """The context window in TGI's response to `/info`: the maximum for prompt and answer together. The result is
+        None if the server is not TGI or names no window."""
         if self.dialect.name not in ("compatible", "tgi"):
             return None
         info = self._answer("/info")

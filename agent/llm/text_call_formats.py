@@ -223,7 +223,7 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
     `{NAME: {…}}`.
 
     In the form with two keys the object must have a text that is the name of an offered tool, and exactly one nested
-    object. None for any other value.
+    object. For any other value the result is None.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None
@@ -255,7 +255,7 @@ def _arguments(value: Any) -> Json | None:
 
 def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
     """Parse the text between the tags of a tool call, its arguments: a sequence of parameter elements, or a JSON
-    object. None for any other text."""
+    object. For any other text the result is None."""
     if inner.strip().startswith("{"):
         try:
             value = json.loads(inner, strict=False)

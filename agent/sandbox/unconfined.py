@@ -98,7 +98,7 @@ class Unconfined:
         if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
         self.shell = environment.shell()
-        # a task has this folder, which this process has locked; the command `doctor` has none
+        # a task has a folder in `running/`, which this process has locked; the command `doctor` has no such folder
         if (base_dir / "running" / uuid).is_dir():
             self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"

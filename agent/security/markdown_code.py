@@ -111,7 +111,7 @@ def _walk(text: str) -> Iterator[Code | Doubt]:
                 yield Doubt(position, "" if html or prefix else fence[0])
                 return
             paragraph, after = -1, end
-            html = len(prefix) > 3 and not prefix.strip()  # after 4 or more spaces: a block only in a list
+            html = len(prefix) > 3 and not prefix.strip()  # a fence after 4 or more spaces opens a block only in a list
             if not html:
                 yield Code(position, end, is_block=True)
         elif tag := _HTML.match(text, position, line_end):

@@ -52,7 +52,7 @@ def binary_kind(sample: bytes) -> str | None:
     marked = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     has_nul = b"\0" in sample and not marked
     if not has_nul and sample[:1] not in _FIRST:
-        return None  # nearly every text ends here
+        return None  # for nearly every text the search below is not needed
     for offset, sign, name in _MAGIC:
         if sample[offset : offset + len(sign)] == sign and (has_nul or sign not in _WEAK):
             return name

@@ -190,7 +190,7 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            with suppress(CompactionStuck):  # no error here: the next `plan` tries more means
+            with suppress(CompactionStuck):  # the next `plan` then tries more means of compaction
                 self.compressor.compress()
             return self.assembler.estimate() < before
         answer = self.limits.output_for(self.asked)

@@ -223,7 +223,7 @@ class Publisher:
     def _remove_objects(self) -> None:
         """Remove the ref by which `_signed` has brought objects to the host, in this process or in one that died."""
         if self._has_objects:
-            with suppress(GitError):  # there is none, or it stays and does no harm
+            with suppress(GitError):  # the remote has no such ref, or the ref stays and does no harm
                 self.remote.remove_ref(self.workspace.git_dir, self._objects)
             self._has_objects = False
 

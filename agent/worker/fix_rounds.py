@@ -72,7 +72,7 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
         return False
     known = {*before.get("left_behind", ())} if said else set()
     if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
-        return False  # the model got the list of files in no commit before, and did not change them
+        return False  # the model was already asked about these files that no commit contains
     red = report.verdict is not None and report.verdict.is_red
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}

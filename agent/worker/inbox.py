@@ -150,7 +150,7 @@ class CommentInbox:
             except IssueUnreadable:
                 raise
             except ForgeError:
-                pass  # the next step that needs the issue reports it
+                pass  # the next step that needs the issue reports the error
 
     def _report_outage(self, error: ForgeError) -> None:
         """Report that the forge does not answer: after the first failure, and then less and less often."""

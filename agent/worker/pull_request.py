@@ -115,7 +115,7 @@ class PullRequest:
                 self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
             effect = PULL if pull is None else f"{PULL}-after-{pull.id}"
             if (opened := self._open_once(effect, wanted, after=pull, is_new=is_new)) is not None:
-                # a person may have opened one for the branch just before
+                # a person may have opened this pull request of the branch just before
                 return opened if self.run.uuid in (opened.body or self.run.uuid) else self._update(opened, wanted)
             pull = self._find()
         if pull is None:

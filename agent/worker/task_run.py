@@ -255,8 +255,8 @@ class TaskRun:
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
 
     def _branch(self) -> str | None:
-        """The branch of this task; before this task has a branch, the branch of the task that it continues. None
-        without either."""
+        """The branch of this task; before this task has a branch, the branch of the task that it continues, if there is
+        one; else None."""
         if self.workspace is not None:
             return self.workspace.branch
         parent = self.wiring.ledger.get(str(self.context.row.get("parent_uuid") or ""))
@@ -279,7 +279,7 @@ class TaskRun:
         self.control.resume()
 
     def _leftovers(self) -> Leftovers | None:
-        """The files that commands left in the work tree; they may be removed if the disk is full. None before there is
+        """The files that commands left in the work tree, which may be removed if the disk is full; None before there is
         a work tree."""
         if self.workspace is None:
             return None

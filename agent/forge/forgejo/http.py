@@ -73,8 +73,8 @@ class ForgejoWire(RestClient):
         self, path: str, params: dict[str, Any], answer: HttpAnswer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
         """(path, parameters) of the next page of a list if Forgejo's answer has a total count but no `Link` header:
-        Forgejo sends some lists without that header, and a proxy may remove the header. None after the last page and
-        for any other answer."""
+        Forgejo sends some lists without that header, and a proxy may remove the header. The result is None after the
+        last page and for any other answer."""
         total = answer.headers.get("x-total-count", "")
         if not (answer.data and total.isdigit() and number < int(total)) or "link" in answer.headers:
             return None

@@ -242,7 +242,7 @@ def reviewer_of(items: TaskItems, key: TaskKey, project: Project) -> int | None:
     permission, or uses the own account.
 
     The bot label that started the task is no longer on the issue, but GitLab still lists the event by which the label
-    was added.  Without such an event the author of the issue counts as the person who asked.
+    was added. If GitLab lists no event of that label, the author of the issue counts as the person who asked.
     """
     path = items.path(key, project)
     who = items.wire.facts.find(_fact(path, items.labels.queued))
