@@ -49,6 +49,7 @@ class CallDraft:
     fields: Json = field(default_factory=dict)
     # True if the call began after a call of the same name, so that it is a mere repetition if no arguments follow
     again: bool = False
+    number: int = 0  # position among the calls of the answer
 
     def has_arguments(self) -> bool:
         """Whether any part of the tool call's arguments has arrived."""
@@ -92,6 +93,7 @@ class StreamAccumulator:
     usage: Usage | None = None
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
+    by_id: dict[str, CallDraft] = field(default_factory=dict)  # the last call of the answer with this id
     # provider-specific fields that the server may expect back with the message in later requests
     fields: Json = field(default_factory=dict)
     began: float = 0.0
@@ -195,11 +197,15 @@ class StreamAccumulator:
         current = self._current(place, call_id)
         if current is None or self._starts(current, place, call_id, name, arguments):
             again = current is not None and current.name == name
-            current = CallDraft(again=again)
+            current = CallDraft(again=again, number=len(self.calls))
             self.calls.append(current)
         if place is not None:
             self.places[place] = current
-        current.id = current.id or call_id
+        if call_id and not current.id:
+            current.id = call_id
+            known = self.by_id.get(call_id)
+            if known is None or known.number < current.number:
+                self.by_id[call_id] = current
         if name and current.name and name != current.name and not call_id and not current.has_arguments():
             name = current.name + name  # some servers send the name of the tool in fragments
             current.name = ""
@@ -217,7 +223,7 @@ class StreamAccumulator:
         none."""
         if place is not None and place in self.places:
             return self.places[place]
-        known = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
+        known = self.by_id.get(call_id)
         if known is not None or place is not None:
             return known
         return self.calls[-1] if self.calls else None

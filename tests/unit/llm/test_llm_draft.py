@@ -1,5 +1,8 @@
 """Fragments → answer: ids, names, arguments."""
 
+import sys
+from collections import Counter
+
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -304,3 +307,45 @@ def test_a_text_about_such_tags_keeps_them(text):
     draft = StreamAccumulator()
     draft.add_content(text)
     assert (draft.answer().text, draft.answer().reasoning) == (text, "")
+
+
+def test_a_fragment_with_an_id_goes_to_the_last_call_with_this_id():
+    draft = StreamAccumulator()
+    draft.add_call_part(0, None, "one", '{"x":')
+    draft.add_call_part(1, "a", "two", '{"y":')
+    draft.add_call_part(0, "a", None, "1}")
+    draft.add_call_part(None, "a", None, "2}")
+    assert [call["arguments"] for call in draft.answer().calls] == [{"x": 1}, {"y": 2}]
+
+
+def work(calls, fragment):
+    """Number of lines of Python that run while an answer with this many calls arrives."""
+    draft, lines = StreamAccumulator(), Counter()
+
+    def trace(frame, event, _argument):
+        lines[event] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        for number in range(calls):
+            fragment(draft, number)
+    finally:
+        sys.settrace(before)
+    assert len(draft.calls) == calls
+    return lines.total()
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        lambda draft, number: draft.add_call_part(number, f"id{number}", "one", "{}"),
+        lambda draft, number: draft.add_call_part(None, f"id{number}", "one", f'{{"x":{number}}}'),
+        lambda draft, number: draft.add_call_part(number, None, "one", "{}"),
+        lambda draft, number: draft.add_call_part(None, None, "one", f'{{"x":{number}}}'),
+    ],
+    ids=["index and id", "id", "index", "neither"],
+)
+def test_the_work_for_a_fragment_does_not_grow_with_the_number_of_calls(fragment):
+    assert work(400, fragment) < 4.4 * work(100, fragment)
