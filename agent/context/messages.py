@@ -256,9 +256,9 @@ class MessageStore:
         return compaction.tokens_after(self, compaction.trimmed(self, start_seq, end_seq, largest))
 
     def briefing(self) -> Json | None:
-        """The record of the briefing in the view; None if there is no briefing yet."""
+        """The record of the briefing in the view; None if there is no briefing yet, or if its line is damaged."""
         self._catch_up()
-        return self.at(self._survey.task) if self._survey.task is not None else None
+        return self._file.at(self._survey.task) if self._survey.task is not None else None
 
     def brief_again(self, text: str) -> int:
         """Append a new briefing that replaces the old one in the view, with the pictures that are still shown.

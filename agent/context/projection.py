@@ -42,7 +42,7 @@ from agent.context import comments, pictures, shortened_message
 from agent.context.index import Cut, MessageIndex
 from agent.context.message_records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.provider_fields import tokens_of
-from agent.store.jsonl import backwards, records
+from agent.store.jsonl import backwards, record_at, records
 from agent.store.storable_text import line
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def lines(
     survey = MessageIndex.read(messages, cut, origin=origin) if survey is None else survey
     for offset in (survey.system, survey.task):
         if offset is not None:
-            record = _at(messages, offset)
+            record = record_at(messages, offset)
+            if record is None:  # the line is damaged since `survey` was made
+                continue
             tokens = tokens_of(record, origin)
             if record.get(pictures.NAME) and record["seq"] <= max(cut.end_seq, cut.mask_end):
                 record, tokens = _without_pictures(record, tokens, count)
@@ -168,14 +170,14 @@ def _carried(messages: Path, cut: Cut, survey: MessageIndex, *, speaks: bool) ->
         return carried_over(messages, cut.carried, survey, cut.end_seq)
     words = None
     if not speaks and survey.words is not None:
-        words = _at(messages, survey.words)["content"]
+        words = (record_at(messages, survey.words) or {}).get("content")
     return carrying.carried_text(cut.carried, words)
 
 
 def carried_over(messages: Path, carried: Json, survey: MessageIndex, end_seq: int) -> str:
     """The carried state of a compaction up to `end_seq`, with the comments that it refers to; "" if there is none."""
     said = comments.render_comments(
-        carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: _at(messages, offset)
+        carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: record_at(messages, offset) or {}
     )
     notes = carrying.notes_until(carried.get("notes"), end_seq)
     return carrying.carried_text({**carried, carrying.COMMENTS: said, "notes": notes})
@@ -231,10 +233,6 @@ def shorter_pointer(record: Json) -> str | None:
     return text if text is not None and len(text) < len(record["content"]) else None
 
 
-def _at(path: Path, offset: int) -> Json:
-    return next(record for _, record in records(path, offset))
-
-
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
     """The record of one summary; if the line in summaries.jsonl is damaged, the copy of the summary in messages.jsonl;
     None without a copy."""
@@ -243,10 +241,8 @@ def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | Non
             break
         if record["id"] == identifier and isinstance(record.get("summary"), str):
             return record
-    if copy is None:
-        return None
-    record = _at(context_dir / "messages.jsonl", copy)
-    return {"summary": record["content"], "summary_tokens": record.get("tokens")}
+    found = record_at(context_dir / "messages.jsonl", copy) if copy is not None else None
+    return {"summary": found["content"], "summary_tokens": found.get("tokens")} if found is not None else None
 
 
 def tokens_if_same(path: Path, wanted: Iterable[Line]) -> int | None:

@@ -95,6 +95,12 @@ def records(
             offset += len(line)
 
 
+def record_at(path: Path, offset: int, *, id_key: str = "seq", damage: DamagedLines | None = None) -> Json | None:
+    """The record of the line that begins at byte `offset`; None if the file ends before, or if the line is damaged."""
+    line = records(path, offset, id_key=id_key, damage=damage, end=offset + 1)
+    return next((record for _, record in line), None)
+
+
 def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
     """`(offset, record)` of every valid line, from the last line to the first; a missing file reads as empty."""
     try:
@@ -351,8 +357,7 @@ class JsonlFile:
 
     def at(self, offset: int) -> Json | None:
         """The record of the line at `offset`; None if the file ends before, or if the line is damaged."""
-        begins, record = next(self.records(offset), (offset, None))
-        return record if begins == offset else None
+        return record_at(self.path, offset, id_key=self.id_key, damage=self.damage)
 
     def last(self) -> Json | None:
         """The newest record of the file, None when it has none."""

@@ -19,7 +19,7 @@ import orjson
 from agent.context.comments import question_of
 from agent.context.projection import carried_over
 from agent.errors import MakimonoError
-from agent.store.jsonl import records
+from agent.store.jsonl import record_at, records
 from agent.window.command_history import CommandHistory
 from agent.window.comments import choose_comments
 from agent.window.model_notes import notes
@@ -243,8 +243,7 @@ class CarryOver:
         return self.store.context_dir / "tools.jsonl"
 
     def _call_at(self, at: int) -> Json:
-        begins, record = next(records(self._tools_path(), at), (at, {}))
-        return record if begins == at else {}  # the line may be damaged since it was read
+        return record_at(self._tools_path(), at) or {}
 
     def _read_calls(self) -> None:
         path = self._tools_path()

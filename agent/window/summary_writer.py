@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.security.fence import defuse, new_marker
-from agent.store.jsonl import records
 from agent.tokens import PRIMING, EstimatedCounter
 from agent.tokens.base import cautious, fewest
 from agent.tokens.counters import PER_MESSAGE
@@ -164,8 +163,8 @@ class SummaryWriter:
         return unmarked(str(latest["summary"])) if latest and latest.get("id") == summary_id else ""
 
     def _task(self) -> str:
-        """The text of the briefing; "" if there is none."""
+        """The text of the briefing; "" if there is none, or if its line is damaged."""
         offset = self.message_store.index.task
         if offset is None:
             return ""
-        return next((str(record["content"]) for _, record in records(self.message_store.messages_path, offset)), "")
+        return str(self.message_store.at(offset).get("content") or "")

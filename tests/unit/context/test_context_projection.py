@@ -1,6 +1,7 @@
 """`projection`: the view as a function of the facts, checked against a plain one that holds everything in memory."""
 
 import os
+from collections import Counter
 
 import orjson
 import pytest
@@ -10,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests_context import Characters
 
 from agent.context import CompactionStore, MessageStore, SummaryStore, ToolStore, projection
-from agent.context.carry_over_text import GO_ON, carried_text
+from agent.context.carry_over_text import GO_ON, LEFT_OUT, carried_text
+from agent.context.index import Cut, MessageIndex
 from agent.errors import RecordRefused
 from agent.values import Usage
 
@@ -300,6 +302,45 @@ def test_a_damaged_summary_is_read_from_its_copy(tmp_path):
         + b"\n"
     )
     assert [orjson.loads(data)["content"] for data, _ in projection.lines(tmp_path)] == ["t", "SUM", GO_ON]
+
+
+@pytest.mark.parametrize("seq", [1, 2, 3, 5])
+def test_a_line_that_was_damaged_after_it_was_indexed_is_not_shown_as_the_next_one(tmp_path, seq):
+    lines = [
+        {"seq": 1, "role": "system", "content": "the rules", "kind": "system"},
+        {"seq": 2, "role": "user", "content": "the briefing", "kind": "task"},
+        {"seq": 3, "role": "user", "content": "a comment"},
+        {"seq": 4, "role": "assistant", "content": "old"},
+        {"seq": 5, "role": "assistant", "content": "the summary", "kind": "summary", "tokens": 3},
+        {"seq": 6, "role": "assistant", "content": "new"},
+    ]
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    (tmp_path / "summaries.jsonl").write_bytes(b"\0\0\0\n")
+    cut = {
+        "id": 1,
+        "strategy": "summary",
+        "start_seq": 3,
+        "end_seq": 4,
+        "at_seq": 5,
+        "summary_id": 1,
+        "carried": "plan",
+    }
+    (tmp_path / "compactions.jsonl").write_bytes(orjson.dumps(cut) + b"\n")
+    survey = MessageIndex.read(path, Cut.read(tmp_path / "compactions.jsonl"))
+
+    def shown():
+        view = projection.lines(tmp_path, survey=survey, cut=survey.cut)
+        return "\n".join(orjson.loads(data)["content"] for data, _ in view)
+
+    whole = shown()
+    gone = lines[seq - 1]["content"]
+    assert gone in whole
+    path.write_bytes(path.read_bytes().replace(b'{"seq":%d' % seq, b'!"seq":%d' % seq))
+    left = shown()
+    assert gone not in left
+    more = Counter(left.splitlines()) - Counter([*whole.splitlines(), LEFT_OUT])
+    assert not more, "no other message is in its place"
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,17 @@ def test_thoughts_of_a_reasoning_model_are_not_part_of_the_summary(new_task):
     assert task.store.summaries.get_latest_summary()["summary"] == marked(honest(task.writer.requests[0]))
 
 
+def test_a_briefing_that_was_damaged_meanwhile_is_not_replaced_by_the_next_message(new_task):
+    task = new_task(strategy="summary").begin(task="Fix the bug.").heard()
+    task.group(100, text="Nothing is to be fixed.")
+    task.fill_to_mark()
+    path = task.folder / "messages.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"seq":2', b'!"seq":2', 1))
+    assert task.store.briefing() is None
+    task.window.compact()
+    assert task.writer.requests[0].count("Nothing is to be fixed.") == 1
+
+
 def test_case_5_every_call_is_answered_once_after_a_summary(new_task):
     task = new_task(GOOD, strategy="summary").begin()
     for _ in range(3):
