@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from agent import durable_files
+from agent.errors import IssueUnreadable
 from agent.forge.local import comments, front_matter
 
 if TYPE_CHECKING:
@@ -82,17 +83,20 @@ def comment_lines(said: Iterable[Comment]) -> bytes:
 
 
 def read_comments(path: Path) -> bytes:
-    """The content of an issue's comments file; `path` is the issue's own file. `read_comments` returns b"" if the
-    comments file cannot be read."""
+    """The content of an issue's comments file; `path` is the issue's own file. `read_comments` returns b"" if there is
+    no comments file, and raises IssueUnreadable if it cannot be read."""
+    file = _comments_beside(path)
     try:
-        return _comments_beside(path).read_bytes()
-    except OSError:
+        return file.read_bytes()
+    except FileNotFoundError:
         return b""
+    except OSError as error:
+        raise IssueUnreadable(f"{file} cannot be read: {error.strerror}") from error
 
 
 def add_comments(tracker: Path, number: str, said: Iterable[Comment]) -> None:
     """Append comments to an issue; the caller ensures that no other process writes to the tracker at the same time.
-    Raises DiskError."""
+    Raises DiskError, and IssueUnreadable with nothing written if the comments file cannot be read."""
     path = issue_path(tracker, number)
     durable_files.write_file(_comments_beside(path), read_comments(path) + comment_lines(said))
 

@@ -82,3 +82,16 @@ def test_the_file_of_a_pull_request_is_found_and_names_another_issue(forge):
     changed = issue_files.pull_of_issue(path.read_bytes(), "/home/ann/Fix it.md", "pull.md")
     assert changed == path.read_bytes().replace(b"issue: 1\n", b"issue: /home/ann/Fix it.md\n")
     assert b"issue: /home/ann" in changed
+
+
+def test_a_comments_file_that_cannot_be_read_is_not_replaced(forge):
+    root = forge.files.root
+    read_back(forge, IssueFile("Fix it", "alice", "Text", "", ""))
+    file = root / "issues" / "7.comments.jsonl"
+    file.symlink_to(file.name)  # reading it fails for root too
+    with pytest.raises(IssueUnreadable, match=r"7\.comments\.jsonl cannot be read"):
+        issue_files.add_comments(root, "7", [Comment("1", "bob", "Hello", "", "")])
+    assert file.is_symlink()
+    file.unlink()
+    issue_files.add_comments(root, "7", [Comment("1", "bob", "Hello", "", "")])
+    assert b"Hello" in file.read_bytes()
