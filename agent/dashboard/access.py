@@ -3,8 +3,8 @@
 - A request with a `Host` header that is no name of the page is refused, so that no other site can reach the page under
   a name of its own that leads to this machine (DNS rebinding).
 - With `dashboard.token` each request but those for the login page and `/static/` needs the token, as `Authorization:
-  Bearer`, or the cookie of a login.  Tokens are compared in constant time.  After MOST_FAILURES wrong tokens within
-  FAILURE_SECONDS no further token of the same IP address is checked until that time is over.
+  Bearer`, or the cookie of a login.  Tokens are compared in constant time.  While MOST_FAILURES wrong tokens of an IP
+  address are younger than FAILURE_SECONDS, each further token of this address is refused without a comparison.
 - A request that changes a task must be a POST with an `Origin` of the page itself and a form token, which only a page
   of this process has given to this browser; a request with the token in its `Authorization` header needs neither.
 """

@@ -55,7 +55,8 @@ CLOSE_SECONDS = 2.0
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
-"""Seconds between two comment lines in a stream of events without events, so that proxies keep the connection open."""
+"""Seconds without an event after which a stream of events sends a comment line, so that proxies keep the connection
+open."""
 LEAST_PAUSE = 1.0
 MOST_BODY = 16 << 10
 STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}

@@ -52,7 +52,7 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        # with a strong reference, only the garbage collector would free a closed connection and its requests
+        # if the connection's own state had a strong reference to it, only the garbage collector would free the two
         super().__init__(config, server_state, {**app_state, KEY: weakref.ref(self)}, _loop)
         self.is_allowed = False
         self._since = clock.monotonic()

@@ -208,8 +208,8 @@ def request_line(record: Json) -> Json:
 
 
 def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int, Json]:
-    """The records of a file by their numbers, from the least to the greatest of `numbers`; this reads also the records
-    between them, so `numbers` must be close to each other."""
+    """The records of a file by their numbers, from the least to the greatest of `numbers`. The records between them are
+    read too, so `numbers` must be close to each other."""
     if not numbers:
         return {}
     low, high = min(numbers), max(numbers)

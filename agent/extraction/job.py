@@ -119,7 +119,7 @@ def _extending(lease: ExtractionLease) -> Iterator[None]:
         while not over.wait(LEASE_SECONDS / 3) and not lease.lost:
             try:
                 lease.extend()
-            except MakimonoError:  # the ledger cannot be reached, and the next call may reach it before the lease ends
+            except MakimonoError:  # the next call may reach the ledger again, before the lease ends
                 continue
 
     thread = threading.Thread(target=extend, name="memory lease", daemon=True)

@@ -48,9 +48,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
     """Entry point of the forked process that extracts the memories of a task. The process sends every event to `report`
-    as (name, fields). The exit code of the process is 0, also after a failed job; it is that of the error if the ledger
-    failed."""
-    with suppress(PermissionError):  # the process leads a session already
+    as (name, fields). Its exit code is 0, also after a failed job, or that of the error if the ledger failed."""
+    with suppress(PermissionError):  # `setsid` fails if the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
     sys.exit(_run_extraction(settings, uuid, _listener_for(report)))
@@ -87,7 +86,7 @@ def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
     """Turn this forked process into one of low priority, which SIGTERM ends; yields its events, which go to `report`.
 
     An error of this program becomes the event `memory_unavailable`."""
-    with suppress(PermissionError):  # the process leads a session already
+    with suppress(PermissionError):  # `setsid` fails if this process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
     _prepare(title)

@@ -67,9 +67,8 @@ class RecordWriter:
     ) -> int:
         """Store a memory record; return 1, or 0 if its text was forgotten before.
 
-        The stored record gets the title of the issue. The record gets no title if the issue's author may not ask for
-        work and the issue is not among the record's sources, since then the author's low trust would not limit the
-        record's trust.
+        The stored record gets the title of the issue, but no title if the issue's author may not ask for work and the
+        issue is not among the record's sources, since then the author's low trust would not limit the record's trust.
         """
         title = self.title if strategy in OF_SESSION or self.task.origin.get("author_may_ask") else ""
         metadata: dict[str, Any] = {"task": str(self.task.key), **(more or {})}

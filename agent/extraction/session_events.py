@@ -4,8 +4,8 @@ Each event of a task has a token, by which a second extraction does not store th
 names the comment and the time of its last edit, so that all tasks of an issue give one event for it. The trust of an
 event (`memory.base.TRUST`) depends on the author of its text. The issue has trust 1 if its author may ask for work in
 the repository, else 0. Comments have trust 1 if the forge passes on only those of people who may ask for work, else 0.
-A text of the model has trust 1, but trust 0 if the issue or a comment has trust 0, or if the model did not end the
-task. Sentences of the model that repeat a tool's result, a file, a memory or a person's text of trust 0
+Plan, commands and summary have trust 1, but trust 0 if the issue or a comment has trust 0; the summary has trust 0 too
+if the model did not end the task. Sentences that repeat a tool's result, a file, a memory or a person's text of trust 0
 (`echoed_sentences.py`) are left out of the plan and the summary; those of the summary are an event with trust 0, and a
 command with such a sentence has trust 0. Output of commands has trust 0. This program writes the outcome, which has
 trust 2 if the check passed, else 1.

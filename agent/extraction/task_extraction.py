@@ -89,7 +89,7 @@ class TaskExtraction:
                 part()
             except (Fenced, MemoryUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - a missing model raises an error later, where the try is counted
+            except Exception as error:  # noqa: BLE001 - the first error is raised after the last part, and fails the try
                 failed = failed or error
         if failed is not None:
             raise failed

@@ -1,9 +1,9 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
 `task_record.py` never writes, has one line of a file in memory at a time, and bounds the numbers of people's texts and
-of failed commands. The module takes texts of people from the fenced regions of the conversation only. The module thus
-cannot mistake other text of a message for the text of a person: rules of the repository, memories of earlier tasks, the
-summary of an earlier run.
+of failed commands. The module takes texts of people from the fenced regions of the conversation only, so it cannot
+mistake other parts of a message (rules of the repository, memories of earlier tasks, the summary of an earlier run) for
+the text of a person.
 """
 
 from __future__ import annotations

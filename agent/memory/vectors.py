@@ -6,8 +6,9 @@ turns texts into vectors:
     name: str
     __call__(texts: Sequence[str]) -> Sequence[Sequence[float]]      one vector for each text, all of one length
 
-The vectors of records are computed after a task, in a process of low priority, and stored.  A retrieval computes only
-the vector of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
+The vectors of records are computed in a process of low priority, for example after a task, and stored.  A retrieval
+computes only the vector of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is
+`none`.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ class Vectors:
         self.database.run("vectors_prune")
 
     def of_query(self, query: str) -> array[float] | None:
-        """The vector of a query; None if no plug-in is configured. A caller must call this before its first SQL
-        statement: a plug-in may never return, and an open read transaction would prevent the truncation of the
+        """The vector of a query; None if no plug-in is configured. A caller must call `of_query` before its first
+        SQL statement: a plug-in may never return, and an open read transaction would prevent the truncation of the
         write-ahead log."""
         if not self.are_on:
             return None

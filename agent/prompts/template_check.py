@@ -1,5 +1,5 @@
-"""Checks a template of the user before it is used: its fields, its variables, and that it can be rendered with sample
-values.
+"""Checks a template of the user before it is used: its fields, its variables, and whether it can be rendered with
+sample values.
 
 `template_check.py` reads no file of the user. `check` raises TemplateRefused with a message that names the file or
 address of the template, what is wrong, and what is allowed.

@@ -34,8 +34,8 @@ class Stored:
 
     `mark` is the state of the source when `templates` were read; `program` is the hash of the program's own templates
     at that time. `failed_mark` and `error` are the state of the source of templates that was refused last, and the
-    reason; "" if the newest state of the source was accepted. `at` is the time at which the source of the templates was
-    read last.
+    reason; both are "" if the newest state of the source was accepted. `at` is the time at which the source of the
+    templates was read last.
     """
 
     source: str
