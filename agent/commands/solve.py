@@ -222,7 +222,7 @@ def work_on(
             except MakimonoError as failure:
                 error = failure
             except KeyboardInterrupt:
-                pass  # the row already shows that the task was stopped
+                pass  # `attempt` has already ended the row as stopped
         row = wiring.ledger.get(uuid)
         assert row is not None, "nobody removes a row that runs"
         if row.status is Status.STOPPED:

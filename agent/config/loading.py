@@ -138,8 +138,8 @@ def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, s
 def _is_set_above(path: key_tree.Path, merged: Merged, file: str) -> bool:
     """Whether a layer above the configuration file sets the key.
 
-    A key with an unset `${NAME}` was removed from the layer of the file before, so it does not count as set by the
-    file.
+    `expand` has already removed keys with an unset `${NAME}` from the layer of the file, so the file does not count as
+    the layer that sets them.
     """
     return merged.labels.get(path, file) != file
 

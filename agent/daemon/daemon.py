@@ -383,7 +383,7 @@ class Daemon:
             return True
         try:
             news = notices.poll()
-        except Exception as error:  # noqa: BLE001 - an error of the database client means that the connection was cut
+        except Exception as error:  # noqa: BLE001 - after any error of the database driver a new connection is opened
             log.mistake("ledger", "notices", error)
             self.events.emit("notices_lost", error=reason(error))
             notices.close()

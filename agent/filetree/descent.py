@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     OnError = Callable[["WalkedEntry", OSError], None]
 
 Identity = tuple[int, int]
-"""Device and inode of a file: they distinguish two files that had the same name at different times."""
+"""Device and inode of a file.  They differ for two files that exist at the same time; the file system may give the
+numbers of a removed file to a new one."""
 
 HELD = 64
 """A walk has the descriptors of at most this many folders of its path open at once, at any depth."""

@@ -1,12 +1,11 @@
-"""Limits the requests to one host; the daemon and all workers of this machine share the counts of requests in a small
-file.
+"""Limits the requests to one forge host; the daemon and all workers of this machine share the limits in a small file.
 
 The file of the rate limiter stores the limits that the forge announced (requests left and the time of the reset, pauses
 and their ends); the limiter also puts pauses between requests that change something, so that ten workers together
 behave like one polite client (docs/forges.md, "What it asks of the host"). Each adapter reads the limits from its
 forge's answers and passes them to the rate limiter, which works the same for all forges. The file of the rate limiter
 is `{base_dir}/limits/{host}.json`, changed under a flock on the file `{host}.lock` in the same folder. An unreadable
-file of limits counts as empty; when the file cannot be written, each process counts only its own requests. Times in the
+file of limits counts as empty; when the file cannot be written, each process limits only its own requests. Times in the
 file of limits are Unix seconds.
 """
 
@@ -47,7 +46,11 @@ def file_name(host: str) -> str:
 
 
 class RateLimiter:
-    """Counts and delays the requests to one host.  `folder` is created when the file of limits is first written."""
+    """Delays requests to one forge host: all of them by the limits and pauses that the forge reported, and those that
+    change something also by a pace that the processes of this machine share.
+
+    `folder` is created when the file of limits is first written.
+    """
 
     def __init__(self, folder: Path, host: str) -> None:
         self.host = host

@@ -145,7 +145,7 @@ class BaseTaskGetter(ABC):
         self._report_problem(IssueUnreadable(said), said)
 
     def _report_problem(self, problem: IssueUnreadable, once: str) -> None:
-        """Report a problem at the first poll that finds it, and not again at later polls."""
+        """Report a problem at the first poll that finds it, and not again by this process."""
         if once not in self.forge.told:
             self.forge.told.add(once)
             self._problems.append(problem)

@@ -315,8 +315,8 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
-    """Whether the issue has the done or the failed label; if this daemon's own task has not ended, another daemon has
-    done the work."""
+    """Whether the issue has the done or the failed label.  If this daemon's task on the issue has not ended, the label
+    comes from another daemon."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
 

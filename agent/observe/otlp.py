@@ -149,7 +149,7 @@ class TaskTrace:
         self._heard.close()
 
     def _announce_lost_spans(self, address: str, events: Events) -> None:
-        """Announce, once, that spans were lost."""
+        """Emit the event `traces_lost`, at most once for this exporter."""
         if not self._told:
             self._told = True
             events.emit("traces_lost", endpoint=endpoint_of(address), error=self._heard.last or "the export failed")

@@ -155,7 +155,7 @@ def _yaml(path: str, text: str) -> Any:
 
 
 def parse_json(path: str, text: str) -> Any:
-    """The JSON value of a text; `parse_json` refuses duplicate keys and NaN. Raises TemplateRefused."""
+    """The JSON value of `text`. Raises TemplateRefused for a text that is not JSON, for duplicate keys and for NaN."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

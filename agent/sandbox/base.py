@@ -13,7 +13,8 @@ Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contrac
 - `timeout` may be infinite; then the command ends by itself or by `stop`.
 - No process of another user sees the values of `env` (they are in no argument list).
 - `run` returns when the direct child has ended, even if a process that the child started still holds the pipe;
-  afterwards no process of the command is alive. At the time-out, or when `stop()` returns True, all processes of the
+  afterwards no process of the command is alive. (With `none`, a process that has hidden from the sandbox lives until
+  the last command of this process ends.) At the time-out, or when `stop()` returns True, all processes of the
   command are killed at once; the result contains the output until then, and `timed_out` is set.
 - `returncode` is the exit code of the command itself.  A command that died by signal N gives 128 + N, as in a shell; -9
   occurs only together with `timed_out`.

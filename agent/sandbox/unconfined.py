@@ -81,8 +81,8 @@ class Unconfined:
     """Runs commands as plain processes.
 
     If this process is root, commands run under the task's own uid if that uid can reach `base_dir`, so that they cannot
-    read the environment of this process or the folders of other tasks.  If that uid cannot reach `base_dir`, or if this
-    process is not root, commands run as this process's user.
+    read the environment of this process or the folders of other tasks.  In all other cases (this process is not root or
+    cannot change its uid, or `base_dir` is out of reach of that uid), commands run as this process's user.
     """
 
     kind = "none"

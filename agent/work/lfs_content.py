@@ -24,7 +24,8 @@ LIMIT = 1 << 30
 class Content:
     """The Git LFS content of one task.
 
-    `limit` is the maximum number of bytes that a tree gets; `reports` receives a line about missing content.
+    `limit` is the maximum number of bytes that one call adds to the content that the task already has. A line about
+    missing content is appended to `reports`.
     """
 
     def __init__(self, git_dir: Path, mirror: Path, server: LfsServer, limit: int, reports: list[str]) -> None:

@@ -145,8 +145,8 @@ def _messages_last(path: Path) -> tuple[bool, str]:
 
 def _replace(base_dir: Path, folder: Path, claim: Claim) -> str:
     """Move the old files of the task's folder to the quarantine folder and the fetched files into their place; returns
-    the folder with the old files. If the task's folder has no message, its old files are removed, and "" is
-    returned."""
+    the folder with the old files. If the task's folder has no message, its old files are deleted instead of kept, and
+    "" is returned."""
     (folder / STATE).unlink(missing_ok=True)  # ours
     old = [path for path in sorted(folder.iterdir(), key=_messages_last) if path.name not in STAYS]
     aside = ""

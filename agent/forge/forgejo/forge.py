@@ -322,7 +322,7 @@ class ForgejoForge:
             try:
                 project, item = self._issue(key)
             except IssueUnreadable:
-                return "stop"  # the issue was deleted, so its task has to stop
+                return "stop"  # the issue is gone or hidden from the token, so its task has to stop
             if self.labels.requested(label_names(item), str(item["state"])) == "stop":
                 return "stop"
             if self.places.is_assigned(item):

@@ -31,7 +31,8 @@ class Tokens(Protocol):
     """An object that provides the token of one account."""
 
     def current(self) -> str:
-        """The token to use for the next request; the host may have revoked the token."""
+        """The token to use for the next request.  It is not checked: if the host refuses it, the caller calls
+        `refresh`."""
         ...
 
     def refresh(self) -> bool:
