@@ -1,5 +1,5 @@
-"""Reads the values of the gauges of `GET /metrics`: from the ledger the tasks by status and host, with their age and what
-they wait for; also the workers, the rate limits of the forges and the disk of base_dir.
+"""Reads the values of the gauges of `GET /metrics`: from the ledger the tasks by status and host, with their age
+reason to wait; also the workers, the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger (the table of tasks) over a new database connection; `observe/gauges.py` calls
 it for a request for metrics, at most once in 5 seconds. Gauges that the daemon counted from events would be wrong after
