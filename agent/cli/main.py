@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
     except TyperException as error:  # an argument is missing or wrong
         _in_plain_words(error)
-        error.show()  # type: ignore[attr-defined]  # every typer exception here has it
+        error.show()  # type: ignore[attr-defined]  # each TyperException that typer raises has `show`
         if state.json:
             state.print_json(failure("usage", error.format_message(), error.exit_code))
         return int(error.exit_code)

@@ -125,7 +125,7 @@ def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
         return [*(["--size", str(size)] if size else []), "--perms", "0700", "--tmpfs", path]
 
     found = ["--proc", "/proc", "--dev", "/dev", *tmpfs("/dev/shm", limits.tmp_size), *tmpfs("/tmp", limits.tmp_size)]  # noqa: S108
-    found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - a link to the same tmpfs
+    found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - /var/tmp is a link to the tmpfs /tmp
     if home is None:
         return found + tmpfs(base.HOME, limits.home_size)
     return [*found, "--bind", sources.bind(home, writable=True), base.HOME]
