@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """The real time."""
+    """The clock of the program: it reads and waits for the real time."""
 
     def __init__(self) -> None:
         self._second = (0, "")

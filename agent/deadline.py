@@ -29,7 +29,7 @@ MARGIN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the work.
+    """One step of a task's work that has a deadline.
 
     `until` is the deadline of the step as a value of time.monotonic, which does not advance while the machine is
     suspended.

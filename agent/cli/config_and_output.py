@@ -1,9 +1,9 @@
 """State that all commands share: the configuration of this call and the output streams.
 
 `--config PATH` and `--json` may precede or follow the command; `take_global_options` removes them from the arguments,
-so that no command needs to handle them.  Text from models, forges and files is sanitised here for every command, so
-that no control sequence reaches a terminal.  If the reader closes the pipe (`| head -1`), the output ends, but the work
-continues.
+so that no command needs to handle them. `config_and_output.py` sanitises text from models, forges and files for every
+command, so that no control sequence reaches a terminal. If the reader closes the pipe (`| head -1`), the output ends,
+but the work continues.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 Each repeated request to a reviewer lists the errors of the previous answer as `path: keyword`; the previous answer
 itself is not shown again, since it may contain any text. Retries after errors of the connection are counted by the
-model client, not here.
+model client, not by `ask_reviewer.py`.
 """
 
 from __future__ import annotations

@@ -539,7 +539,7 @@ class MessageStore:
         """Append a result for each open tool call that has none (with `only`: for those with these ids); the caller
         derives the view afterwards.
 
-        Returns whether there was a call without a result. The result of the first of these calls may be in tools.jsonl,
+        Returns whether there was a call without a result. The result of the first open tool call may be in tools.jsonl,
         which is written before messages.jsonl.
         """
         waiting = bool(self._survey.calls)

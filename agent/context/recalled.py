@@ -1,9 +1,10 @@
 """RecalledStore has recalled.jsonl: one line for each retrieval from long-term memory for this task.
 
 A line of recalled.jsonl is written before the message that shows the memories, and has the text of that message. A
-process that continues after a crash between these two writes thus writes the same message without a second retrieval: a
-message names its line of recalled.jsonl in its data (`recalled`), so a line without a message is found. `memory why`
-shows the lines; extraction reads the ids, so that it does not store a recalled text as a new memory.
+process that continues after a crash between the write of the line and that of the message thus writes the same message
+without a second retrieval: a message names its line of recalled.jsonl in its data (`recalled`), so a line without a
+message is found. `memory why` shows the lines; extraction reads the ids, so that it does not store a recalled text as a
+new memory.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Daemon:
         )
 
     def _courier(self) -> BrokerClient | None:
-        """The broker client, None if no broker is configured; the daemon imports kombu only here."""
+        """The broker client, None if no broker is configured; the daemon imports kombu only if one is configured."""
         if self.settings.taskqueue.broker is None:
             return None
         from agent.daemon.broker_client import BrokerClient

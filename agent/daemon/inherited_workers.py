@@ -35,7 +35,7 @@ class InheritedWorkers:
 
     def drain(self, own: Container[str]) -> None:
         """Send SIGTERM to each inherited worker, once; `own` are the tasks of this daemon's own workers, which get no
-        signal here.
+        signal from `drain`.
 
         When the ledger cannot be read, no signal is sent, and the next sweep of the supervisor calls `drain` again. A
         `solve` that runs beside this daemon is not a worker of the daemon.

@@ -31,8 +31,8 @@ class LogTailer:
         self.follower.skip(uuid, self._log("running", uuid))
 
     def read_new(self, uuids: Iterable[str]) -> None:
-        """Emit the events in the new lines of these tasks' logs; does nothing if the last call was less than SECONDS
-        ago."""
+        """Emit the events in the new lines of the logs of the tasks `uuids`; does nothing if the last call was less
+        than SECONDS ago."""
         now = clock.monotonic()
         if now - self.looked_at < SECONDS:
             return

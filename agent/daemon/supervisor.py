@@ -351,7 +351,7 @@ class Supervisor:
         return started
 
     def reserve(self, count: int, outcome: str | None = None) -> list[str]:
-        """Reserve the next queued tasks, except tasks that have a worker here or that this daemon delays."""
+        """Reserve the next queued tasks, except tasks that have a worker of this daemon or that this daemon delays."""
         return self.ledger.reserve(
             count,
             self.owner,

@@ -2,9 +2,9 @@
 
 A proposal names the event from which it comes. The proposal must quote that event literally, and at least half of the
 proposal must occur there; the event must have trust, and for a preference it must be a text of a person. A proposal
-that breaks one of these rules, or is too long, is dropped with a reason. One with the action SKIP is skipped. A
-proposal may replace a record only if the request contained that record, and the record has the same strategy, no more
-trust and no pin; otherwise the proposal becomes a new record.
+that breaks one of the rules about its event, or is too long, is dropped with a reason. A proposal with the action SKIP
+is skipped. A proposal may replace a record only if the request contained that record, and the record has the same
+strategy, no more trust and no pin; otherwise the proposal becomes a new record.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class PersonText:
-    """A text of a person.  `source` is one of PEOPLE, `seq` the number of its message.  `version` tells a version of a
-    comment from all others of the issue; "" in a conversation that does not record it."""
+    """A text that a person wrote in a task. `source` is one of PEOPLE, `seq` the number of its message. `version` tells
+    a version of a comment from all others of the issue; "" in a conversation that does not record it."""
 
     source: str
     author: str

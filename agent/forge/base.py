@@ -161,8 +161,8 @@ class PullRef:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where the code of a task is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may
-    contain `/`).
+    """The repository that has the code of a task. `host`, `owner`, `repo` name the mirror's folder (plain path parts,
+    `owner` may contain `/`).
 
     `url` is the location for git: an absolute path or an address, never with a credential in it. `default_branch` of a
     repository is None if the forge does not report the default branch; then the branch of the remote repository's HEAD

@@ -3,7 +3,7 @@
 
 A mention of the account, or `/makimono` at the beginning, in a comment or in the text of a new issue starts a task, if
 a person with permission wrote it. Issues with an open task, and issues of which a task ended a short time ago, are not
-watched here: the task or the comment poller reads their comments.
+watched by `call_watch.py`: the task or the comment poller reads their comments.
 
 The watch for calls stores nothing: after a start, it looks at what was written in the last LOOK_BACK. A comment that
 calls the program starts only one task: the ledger accepts the comment's id only once, and among daemons with separate

@@ -122,9 +122,9 @@ class CommentPoller:
         """Execute the requests that `read` has found, then read the checks of pull requests (`ci_watch.py`); returns
         whether any watched issue has changed.
 
-        The uuids of tasks that are started here are added to `started`.  If a newer task of an issue was queued since
-        `read`, the comments on that issue wait for the next poll.  Raises ForgeError when the forge does not answer;
-        then the next poll processes the remaining changes.
+        The uuids of the tasks that the requests start are added to `started`. If a newer task of an issue was queued
+        since `read`, the comments on that issue wait for the next poll. Raises ForgeError when the forge does not
+        answer; then the next poll processes the remaining changes.
         """
         self.calls.handle(started)
         if isinstance(self.failed, ForgeLimited):

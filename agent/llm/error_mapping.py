@@ -41,7 +41,7 @@ DAY = 86_400.0
 
 SLOW_DOWN_TRIES = 8
 TRANSIENT_TRIES = 6
-# A server may take minutes to load a large model; the delay between two of these attempts is at most 30 s.
+# a server may take minutes to load a large model; the delay between two attempts while it loads is at most 30 s
 LOADING_TRIES = 40
 STALLED_TRIES = 3
 RESAMPLE_TRIES = 3

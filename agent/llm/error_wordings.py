@@ -189,7 +189,7 @@ OVERFLOW = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         # Wordings of a prompt that is too long, with numbers: the groups `limit` and `requested` match the numbers of
-        # tokens, and `answer` matches a number that is subtracted from `requested`.  The first of these wordings is
+        # tokens, and `answer` matches a number that is subtracted from `requested`. The first wording of OVERFLOW is
         # used by OpenAI, vLLM, SGLang and OpenRouter.
         _then(
             rf"maximum context length (?:is|of) {_L} tokens",

@@ -210,8 +210,9 @@ class OpenAIClient(ChatClient):
         """The context window that the server reports, None if it reports none; the client requests it once.
 
         The sources of the context window are llama.cpp's `n_ctx` of one slot, the entry of the model in the list of
-        models, and further endpoints of Ollama, TGI, LiteLLM or LM Studio.  If the kind of server is recognised as
-        another one, some of these endpoints are not requested.  OpenAI itself does not report a context window.
+        models, and further endpoints of Ollama, TGI, LiteLLM or LM Studio. If the kind of server is recognised,
+        endpoints that only other kinds of servers have are not requested. OpenAI itself does not report a context
+        window.
         """
         if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True

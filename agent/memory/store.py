@@ -383,14 +383,15 @@ class MemoryStore:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
     def mark_used(self, record_ids: Iterable[str], session_id: str = "") -> None:
-        """Log that a task got the records, so that the ranking counts the age of these records from now.  A record that
-        the log already names for the session `session_id` is not logged again.  Unknown ids are ignored."""
+        """Log that a task got the records, so that the ranking counts the age of these records from now. A record that
+        the log already names for the session `session_id` is not logged again. Ids of records that do not exist are
+        ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_used(write, record_ids, session_id)
 
     def mark_outcome(self, record_ids: Iterable[str], *, helped: bool, reason: str = "") -> None:
-        """Count the outcome of a task for each record that the task got, as `helped` or as `hurt`.  Unknown ids are
-        ignored."""
+        """Count the outcome of a task for each record that the task got, as `helped` or as `hurt`. Ids of records that
+        do not exist are ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(reason))
 

@@ -162,7 +162,7 @@ def setup(
     root = logging.getLogger()
     root.setLevel(level.upper())
     root.addHandler(_Libraries())
-    # Messages of libraries below a warning (each connection of urllib3) are noise here.
+    # messages of libraries below a warning (each connection of urllib3) are of no use in the program's log
     for noisy in ("urllib3", "requests", "charset_normalizer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if refused:

@@ -1,8 +1,8 @@
 """Reads the events of other processes from their log files.
 
-Each task has a process of its own, which writes its events to `worker.log`. The daemon reads the new lines of these
-`worker.log` files for its metrics and its status line. Log files are used because a pipe to the daemon could block
-a worker, or break when the daemon ends.
+Each task has a process of its own, which writes its events to `worker.log`. The daemon reads the new lines of the
+tasks' `worker.log` files for its metrics and its status line. Log files are used because a pipe to the daemon could
+block a worker, or break when the daemon ends.
 """
 
 from __future__ import annotations

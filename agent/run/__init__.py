@@ -1,7 +1,7 @@
 """The names that the specification demands: `TaskHandler`, `fetch_and_enqueue_tasks` and `process_task`.
 
-The code for these three names is in the packages `worker` and `intake`; plug-ins and scripts may import the names from
-`agent.run`.
+The code for `TaskHandler`, `fetch_and_enqueue_tasks` and `process_task` is in the packages `worker` and `intake`;
+plug-ins and scripts may import the names from `agent.run`.
 """
 
 from __future__ import annotations

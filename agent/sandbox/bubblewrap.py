@@ -120,8 +120,8 @@ class Bubblewrap:
 
 
 def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:
-    """The reason why commands cannot run here: the user `uid` has no access to a folder on the path to `closed`, and
-    the attempt to bind the folders as root failed with the message `failed`."""
+    """The reason why commands cannot run on this host: the user `uid` has no access to a folder on the path to
+    `closed`, and the attempt to bind the folders as root failed with the message `failed`."""
     names = [str(base_dir if path.parent == base_dir else path) for path in closed]
     return (
         f"commands run as user {uid}, which cannot reach {', '.join(names)}: {failed}\n"

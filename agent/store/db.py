@@ -237,8 +237,8 @@ class Database:
             try:
                 return self._open()
             except self._sqlite.Error as error:
-                # The switch to WAL mode needs exclusive access to the file, and SQLite does not wait for that, so
-                # opening is tried again here.
+                # the switch to WAL mode needs exclusive access to the file, and SQLite does not wait for that, so this
+                # loop tries to open the file again
                 if not self._is_busy(error) or clock.monotonic() > deadline:
                     raise self._translate(error) from error
                 clock.sleep(0.05)

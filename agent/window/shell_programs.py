@@ -116,7 +116,7 @@ def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
     """The numbers of the pipelines that must have succeeded if the exit code of the whole command is 0.
 
     The result has the pipelines after the last point of the command at which an earlier exit code is lost. bash may
-    ignore `set -e` in a subshell, so `set -e` is ignored here in a command with a subshell.
+    ignore `set -e` in a subshell, so `set -e` does not count in a command with a subshell.
     """
     found: set[int] = set()
     for number in range(len(pipelines) - 1, -1, -1):

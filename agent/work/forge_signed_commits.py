@@ -3,12 +3,13 @@
 1. A push to a ref of the program's own, OBJECTS, brings the blobs to the host: files of any size and mode that a push
    may have.  A tree or commit that only such a push has brought is not taken by GitHub's API (renovatebot/renovate,
    lib/modules/platform/github/index.ts, `pushFiles`), so both are made anew.
-2. For each commit, oldest first, the host makes the tree and the commit.  The tree must have the name that it has here.
-3. The commit is written into the task's git directory from the text and the signature in the host's answer. The written
-  commit must have the name that the host gave it, so what is checked here is, byte for byte, what the host has.
+2. For each commit, oldest first, the host makes the tree and the commit.  The tree must have the name that it has in
+   the task's git directory.
+3. The commit is written into the task's git directory from the text and the signature in the host's answer.  The
+   written commit must have the name that the host gave it, so that this host checks, byte for byte, what the forge has.
 
-No branch moves, here or at the host: the caller moves the task's branch, and pushes it as any other.  If the process
-dies in between, the next one begins again; commits that nothing refers to do no harm.
+No branch moves, on this machine or at the host: the caller moves the task's branch, and pushes it as any other.  If the
+process dies before that, the next one begins again; commits that nothing refers to do no harm.
 """
 
 from __future__ import annotations

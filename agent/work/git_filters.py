@@ -123,7 +123,8 @@ def git_dir_without_attributes(git_dir: Path, name: str = "plain.git", attribute
 def _looks_like(tree: Path, path: str, converted: re.Pattern[bytes]) -> bool:
     """Whether the file has the form into which its filter converts it.
 
-    True for a symlink and for a missing file, since git applies no filter to them, and for an empty or unreadable file.
+    The result is True for a symlink and for a missing file, since git applies no filter to them, and for an empty or
+    unreadable file.
     """
     root = filetree.open_folder(tree)
     try:

@@ -62,8 +62,8 @@ class LfsServer:
     def upload(self, wanted: Mapping[Pointer, str], objects: Objects, branch: str) -> None:
         """Upload the content of the Git LFS pointers in `wanted` (pointer → path).
 
-        Raises LfsRefused if the server refuses the content, or if it lacks content that is missing here too; RemoteAway
-        if the server cannot be reached.
+        Raises LfsRefused if the server refuses the content, or if the server lacks content that is missing on this host
+        too; RemoteAway if the server cannot be reached.
         """
         if (folder := self._folder()) is not None:
             self._into(folder, wanted, objects)

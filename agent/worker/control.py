@@ -70,8 +70,8 @@ class TaskControl:
         """Whether a step that waits, such as git, must end now (`deadline.is_stopping`): a person has asked for a stop
         or a pause, the task drains, a limit is reached, or another attempt owns the task. While the result is
         published, a drain has an effect only after `patience`, so that a push that has begun is finished and reported.
-        If one of these reasons has ended the model's work already, its publication continues, with one exception: after
-        a limit, a person's stop ends the publication too."""
+        If a stop, a pause, a drain or a limit has ended the model's work already, the publication of the work
+        continues, with one exception: after a limit, a person's stop ends the publication too."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None

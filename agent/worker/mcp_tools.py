@@ -117,7 +117,7 @@ class TaskMcpTools:
     def _offered(
         self, lock: McpLock, name: str, listed: Sequence[ListedTool], before: Sequence[OfferedTool]
     ) -> list[OfferedTool]:
-        """The tools of one MCP server for the model. The first list of a server is pinned in mcp.lock here; tools that
+        """The tools of one MCP server for the model. `_offered` pins the first list of a server in mcp.lock; tools that
         changed later are left out and reported or, with `trust_changes`, pinned anew."""
         run, server = self.run, self.settings[name]
         changes = lock.pin_first(name, listed)

@@ -72,9 +72,9 @@ def save_outcome(effects: EffectStore, outcome: Outcome) -> None:
 def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
     """Whether another host has the unpublished work of a queued row, and may still publish it.
 
-    If the task's folder is here and has the outcome, the work is not elsewhere, whichever host wrote it, because hosts
-    may share a base_dir. A host that wrote the outcome and then lost the folder has lost the work, and does not look
-    for it elsewhere.
+    If the task's folder is on this host and has the outcome, the work is not elsewhere, whichever host wrote the
+    outcome, because hosts may share a base_dir. A host that wrote the outcome and then lost the folder has lost the
+    work, and does not look for it elsewhere.
     """
     if row.outcome != MARK or not of_another_host(row, settings) or row.heartbeat_at is None:
         return False

@@ -40,7 +40,8 @@ class CheckReader:
 
     def read(self, commit: str) -> Checks:
         """The check runs and commit statuses of a commit; none if GitHub does not know the commit. If the token may not
-        read one of these kinds, `unread` of the result says so. Raises ForgeError for every other failure."""
+        read check runs, or commit statuses, `unread` of the result says so. Raises ForgeError for every other
+        failure."""
         unread = []
         path = f"{self.project.path}/commits/{quote(commit, safe='')}"
         try:
@@ -178,4 +179,4 @@ def unread_of(reader: CheckReader, branch: str) -> tuple[str, ...]:
     try:
         return reader.read(branch).unread
     except ForgeError:
-        return ()  # polls report this error
+        return ()  # the polls report an error of GitHub

@@ -221,7 +221,7 @@ def altered(forge: GitHubAdapter, key: TaskKey, since: str = "") -> str:
 def _edits_of_text(forge: GitHubAdapter, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
     """(time, account) of each edit of the issue's text, oldest first.
 
-    GitHub lists the original text of an issue as its first edit; the original text is left out here.
+    GitHub lists the original text of an issue as its first edit; the result leaves the original text out.
     """
     owner, name = project.full_name.split("/", 1)
     answer = forge.wire.graph("repository", EDITS, {"owner": owner, "name": name, "number": int(item["number"])})

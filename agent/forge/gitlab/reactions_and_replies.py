@@ -31,8 +31,9 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
     A review that requests changes is a system note, which takes no emoji, so the merge request gets it:
     https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/models/note.rb (`emoji_awardable?`).
 
-    If the account has given the note this emoji already, GitLab answers 404 and "has already been taken", which is no
-    error here: https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
+    If the account has given the note this emoji already, GitLab answers 404 and "has already been taken", which does
+    not count as an error: https://docs.gitlab.com/api/emoji_reactions/ and
+    https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
     """
     path = item if comment is None else f"{project}/{place_of(comment)}"
     if comment is not None and not comment.requests_changes:

@@ -1,8 +1,8 @@
 """Writes and reads the files of a local tracker without the adapter `LocalForge`, for `solve`, `replay` and `demo`.
 
 The module defines the paths of the files of issues and pull requests, and the content of an issue, its comments and a
-pull request.  The formats of these files are defined in `front_matter.py` and `comments.py`, which no module outside
-the package forge/local imports.
+pull request. The formats of the tracker's files are defined in `front_matter.py` and `comments.py`, which no module
+outside the package forge/local imports.
 """
 
 from __future__ import annotations

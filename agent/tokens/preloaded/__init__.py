@@ -22,7 +22,7 @@ def modules_for(models: Iterable[str]) -> list[str]:
 
 
 def read(model: str) -> None:
-    """Read the vocabulary of `model` if it is installed. An error in reading the vocabulary is ignored here: the worker
+    """Read the vocabulary of `model` if it is installed. `read` ignores an error in reading the vocabulary: the worker
     that needs the vocabulary gets the same error again."""
-    with suppress(Exception):  # an error of foreign code here would end the forkserver
+    with suppress(Exception):  # an error of foreign code would end the forkserver
         preload(model)
