@@ -120,7 +120,7 @@ def _bare(text: bytes) -> bytes:
 
 
 def is_real(token: bytes) -> bool:
-    """The result is False for a placeholder such as `ghp_xxxxxxxx` and for a vendor's documented example."""
+    """Whether a token may be a real one: no placeholder such as `ghp_xxxxxxxx` and no vendor's documented example."""
     return not (_PLACEHOLDER.issuperset(token[-16:]) or is_example(token))
 
 
