@@ -135,7 +135,7 @@ def replay(settings: Settings, ledger: Ledger, prefix: str, listeners: Sequence[
 
 def find_recorded(settings: Settings, ledger: Ledger, prefix: str) -> RecordedTask:
     """The task with a uuid that begins with `prefix`, if its files are sufficient for a replay. Raises UsageError if
-    they are not, or if the task is running."""
+    the files are not sufficient, or if the task is running."""
     uuid = ledger.resolve(prefix)
     row = ledger.get(uuid)
     folder = folder_of(settings, uuid)
@@ -179,7 +179,7 @@ def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) ->
 
 def make_source(original: RecordedTask, place: Path) -> Path:
     """A bare repository with its base branch at the commit where the recording began; an empty repository if the
-    original was empty. Raises UsageError if that commit is gone."""
+    original was empty. Raises UsageError if the commit from which the task started is gone."""
     source = place / "source.git"
     state = original.state
     commit = state.start or state.base_commit

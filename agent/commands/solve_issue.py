@@ -156,7 +156,7 @@ def path_of(settings: Settings, issue: str) -> Path:
 
 def repository_of(settings: Settings, given: str | None, named: str | None, issue: Path) -> str:
     """The repository for `solve`: the one given by `--repo`, else the one of `local.repos` that the issue names, else
-    the entry `default`. Raises UsageError if it is unknown or no git repository."""
+    the entry `default`. Raises UsageError if the repository is unknown or no git repository."""
     if given is None:
         name = named or REPO
         if name not in settings.local.repos:

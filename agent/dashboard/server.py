@@ -34,8 +34,8 @@ KEEP_ALIVE_SECONDS = 10
 END_SECONDS = 3
 SEND_BUFFER = 1 << 17
 """The size in bytes of the kernel's send buffer of a connection; Linux doubles the number (socket(7)). The kernel
-accepts more bytes only after it has sent a part of the buffer. With its default of megabytes, a slow client would seem
-to read nothing for minutes, and `connections.py` would end its connection."""
+accepts more bytes only after it has sent a part of the buffer. With the default size of megabytes, a slow client would
+seem to read nothing for minutes, and `connections.py` would end the client's connection."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
 
 

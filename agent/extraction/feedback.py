@@ -150,7 +150,7 @@ class Feedback:
         return takewhile(lambda one: one.branch == row.branch, line)
 
     def _confirm(self, row: Row) -> None:
-        """Make those reflections of a task active that are in quarantine until its result is verified."""
+        """Make those reflections of a task active that are in quarantine until the task's result is verified."""
         episode = self.episode(row)
         if episode is None:
             return
@@ -161,7 +161,8 @@ class Feedback:
 
     def _is_changed_by_others(self, row: Row) -> bool:
         """Whether the branch of an ended pull request points to another commit than the last one that the task pushed.
-        Returns False if this is unknown: the branch is deleted, the remote does not answer, or no push is recorded."""
+        Returns False if the commit of the branch is unknown: the branch is deleted, the remote does not answer, or no
+        push is recorded."""
         folder = folder_of(self.wiring.settings, row.uuid)
         delivery = read_task(folder).delivery if folder is not None else {}
         commit, pull = delivery.get("commit"), delivery.get("pull")

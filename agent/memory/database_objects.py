@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class DatabaseObjects:
-    """The objects that use one connection to memory.db.  Only one thread at a time may use them."""
+    """The objects that use one connection to memory.db. Only one thread at a time may use the objects of a
+    connection."""
 
     def __init__(
         self,

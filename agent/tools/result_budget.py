@@ -1,11 +1,11 @@
 """Limits the size of tool results: bytes of one result, and tokens of all results of one answer together.
 
-A limit per result is not enough: ten results within it can exceed the window. For this reason all results of one answer
-share a budget, in tokens of the window in use. Each call of an answer gets an equal part of the rest of the budget, so
-that the first call cannot use the budget up, and the tokens that a small result does not need are available to the
-following calls. `Toolbox` has the one result budget of a task. After a call of `Toolbox.limit_tokens`, the tokens of
-each answer and the bytes of each result are limited by shares of the present window; before that call, the tokens have
-no limit.
+A limit per result is not enough: ten results within the limit can exceed the window. All results of one answer
+therefore share a budget, in tokens of the window in use. Each call of an answer gets an equal part of the rest of the
+budget, so that the first call cannot use the budget up, and the tokens that a small result does not need are available
+to the following calls. `Toolbox` has the one result budget of a task. After a call of `Toolbox.limit_tokens`, the
+tokens of each answer and the bytes of each result are limited by shares of the present window; before that call, the
+tokens have no limit.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
 
 def main() -> None:
     """The child process: it reads a request as JSON from stdin, and writes `{"match"}`, `{"note"}` or `{"error"}` per
-    line to stdout.  SIGPROF ends it when it has used `seconds` of the request as CPU time: a backtracking match gives
-    no chance to look at the clock."""
+    line to stdout. SIGPROF ends the process when it has used `seconds` of the request as CPU time: a backtracking match
+    gives no chance to look at the clock."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     request = json.load(sys.stdin)
     signal.setitimer(signal.ITIMER_PROF, request["seconds"])

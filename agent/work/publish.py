@@ -106,8 +106,8 @@ class Publisher:
         """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
         commit on the branch.
 
-        Without this reset the program would take its own commit on the remote for a commit of another author. The reset
-        of the branch does not change the work tree.
+        Without the reset of the branch the program would take its own commit on the remote for a commit of another
+        author. The reset of the branch does not change the work tree.
         """
         pushes = [name for name in self.effects.intended() if name.startswith("push:")]
         if not pushes:

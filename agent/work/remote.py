@@ -218,7 +218,7 @@ class Remote:
     def remove_ref(self, git_dir: Path, ref: str) -> None:
         """Remove `ref`, a ref of this program that is no branch.
 
-        Raises GitError if it does not exist, or the removal is refused.
+        Raises GitError if `ref` does not exist, or the removal is refused.
         """
         self.push_objects(git_dir, "", ref)
 

@@ -89,7 +89,7 @@ def save(workspace: Workspace, last: SavedTree | None = None) -> SavedTree:
 
 
 def _bounded(patch: Iterable[bytes], most: int) -> bytes:
-    """All chunks of a patch, joined. Raises WorkError if they have more than `most` bytes."""
+    """All chunks of a patch, joined. Raises WorkError if all chunks together have more than `most` bytes."""
     kept = bytearray()
     for chunk in patch:
         kept += chunk

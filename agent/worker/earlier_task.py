@@ -86,7 +86,7 @@ def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
 
 def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> ParentTask | None:
     """The task `uuid` with its branch, summary and unpublished commits; None if `uuid` is None or has no row any more.
-    Raises ForgeError if its pull request cannot be looked up."""
+    Raises ForgeError if the pull request of the task cannot be looked up."""
     row = ledger.get(uuid) if uuid else None
     if row is None:
         return None

@@ -111,7 +111,8 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            # Without this empty receipt, a second call would conclude that the dead attempt was already publishing.
+            # without this empty receipt of MARK, a second call would conclude that the dead attempt was already
+            # publishing
             effects.done(MARK, {})
             raise
     except DiskError:

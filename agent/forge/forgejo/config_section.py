@@ -18,8 +18,8 @@ def addresses(section: Any) -> tuple[str, str]:
     """(address of Forgejo with its sub-path, `instance`: host, port and sub-path), from the setting `base_url`, which
     may end with the API's path (`/api/v1`).
 
-    `base_url` has no default: the token of a private host must not be sent to a public one. Raises ConfigError if it is
-    not set.
+    `base_url` has no default: the token of a private host must not be sent to a public one. Raises ConfigError if the
+    address is not set.
     """
     base_url = str(section.base_url or "")
     if not base_url:
