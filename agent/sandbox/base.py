@@ -21,9 +21,9 @@ Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contrac
 - `network` lists the hosts that the command may reach; if it is empty, the command has no network access; `contacts` of
   the result lists the hosts that the command tried to reach. A sandbox without isolation lets commands reach every
   host, and leaves `contacts` empty.
-- A command that ran never raises an error, even if its exit code is not 0.  SandboxUnavailable is raised if the command
-  could not be isolated and did not run.  ToolError is raised if the command line cannot be passed to the kernel (too
-  long, contains a NUL).  DiskError is raised if `spool` cannot be written.
+- An exit code that is not 0 raises no error. SandboxUnavailable is raised if the command could not be isolated and did
+  not run. ToolError is raised if the command line cannot be passed to the kernel (too long, contains a NUL). DiskError
+  is raised if `spool` cannot be written.
 
 Any thread that lives until `run` returns may call `run`. The calling thread must live because a sandbox is killed when
 the *thread* that started the sandbox ends: `--die-with-parent` refers to the thread.
