@@ -185,8 +185,8 @@ def about_a_change(span: str, repository: Path) -> ConsensusRequest:
 
 
 def about_an_issue(settings: Settings, address: str) -> ConsensusRequest:
-    """The deliberation request for the title and body of an issue: on a configured forge, or of the local tracker by
-    its number (`#3`) or its file. Raises UsageError for an unknown address, or ForgeError."""
+    """Make the deliberation request from the title and body of the issue with this address: a URL on a configured
+    forge, or a number (`#3`) or file of the local tracker. Raises UsageError for an unknown address, or ForgeError."""
     with ExitStack() as opened:
         task = on_the_tracker(settings, address)
         if task is None:

@@ -48,8 +48,9 @@ closed."""
 
 
 def close_from_outside(wiring: Wiring, row: Row) -> bool:
-    """Show on the issue of a closed row that the task has ended, and move its label and folder; returns False when
-    another process holds the lock of the folder."""
+    """Show on the issue that the task of a closed row has ended, move the issue's label, and move the task's folder to
+    `completed/`.  Returns False, with nothing done, if another process holds the folder's lock; True also if the forge
+    did not answer."""
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not durable_files.is_real_dir(folder):
         notify_closed(wiring, row, None)

@@ -1,4 +1,4 @@
-"""Reads the values of the gauges of `GET /metrics`: from the ledger the tasks by status and host, with their age
+"""Reads the values of the gauges of `GET /metrics`: from the ledger the tasks by status and host, with age and
 reason to wait; also the workers, the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger (the table of tasks) over a new database connection; `observe/gauges.py` calls

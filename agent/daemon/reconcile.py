@@ -48,8 +48,8 @@ OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 
 def reconcile(wiring: Wiring) -> int:
-    """Repair all rows and folders when a daemon starts; returns the number of lost rows that were made again. Raises
-    DiskError or LedgerError."""
+    """Make the ledger and the folders agree when a daemon starts; returns how many lost rows were restored from their
+    folders. Raises DiskError or LedgerError."""
     restored = restore_rows(wiring)
     quarantine(wiring)
     adopt_ended(wiring, [row for status in OPEN for row in wiring.ledger.list(status)])

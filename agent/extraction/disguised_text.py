@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEPTH = 2
 """Maximum number of encodings inside each other that are decoded."""
 LONGEST = 100_000
-"""Maximum number of bytes that the decompression of a compressed text yields."""
+"""Maximum number of bytes that are decompressed from one compressed text; the rest is not read."""
 MOST_SIGNS = 7
 """Maximum number of signs like `=20` in a text that is not taken for quoted-printable; code has a few by chance."""
 READABLE = 0.8

@@ -184,7 +184,8 @@ def _shown_path(path: str) -> str:
 
 
 def outcome_text(task: TaskRecord, row: Row) -> str:
-    """How the task ended, with the result of its check and its pull request."""
+    """Sentences about the end of the task: its status, the result of the verify command, whether no file was changed,
+    and the address of the pull request."""
     end = task.ending.outcome.end.value if task.ending is not None else ""
     code = row.error_code or ""
     said = [f"The task ended as {row.status}{f' ({code or end})' if code or end else ''}."]

@@ -310,7 +310,7 @@ class _Repairs:
 
 
 def memory_requests(folder: Path) -> list[MemoryRequest]:
-    """The requests to a model that earlier tries of the extraction sent, in their order."""
+    """The requests to a model that the extraction of this task has sent so far, in all its tries, the oldest first."""
     return [
         MemoryRequest(
             Usage.from_dict(one.get("usage") or {}),

@@ -62,8 +62,8 @@ class CiWatch:
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
-        """Read the checks of the pull requests of the tasks in `rows`; the uuids of tasks that red checks start are
-        added to `started`.  Raises ForgeError when the forge does not answer."""
+        """Read the CI checks of the pull request of each task in `rows`.  Red checks queue a task that continues it,
+        whose uuid is added to `started`.  Raises ForgeError when the forge does not answer."""
         if not hasattr(self.intake.forge, "checks"):
             return
         closed = {row.uuid: row for row in rows if watched_until(self.intake.settings, row) is not None}
@@ -123,7 +123,8 @@ class CiWatch:
                 )
 
     def _say_tried(self, row: Row, rounds: CiRounds, red: tuple[Check, ...]) -> None:
-        """Post a comment on the issue, once for a pull request, that lists the attempts to repair its red CI."""
+        """Post one comment on the issue of a pull request with CI that is still red after the last fix round: it lists
+        the summaries of the tasks that tried to repair it."""
         folders = self.intake.settings.base_dir / "completed"
         tried = [summary_of(folders / one.uuid, one)[:LONGEST_SUMMARY] for one in reversed(rounds.made)]
         door = PublishFilter.for_task(self.intake.settings, self.intake.events, self.intake.forge.instance, row.uuid)

@@ -53,8 +53,8 @@ def program_hash() -> str:
 
 
 def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
-    """Read what base_dir stores about the source of templates `source`; a Stored without values if there is nothing
-    that can be read."""
+    """Read the template set that base_dir stores for the source `source`; an empty Stored if the file is missing,
+    damaged or about another source."""
     try:
         data = _read(base_dir / NAME)
         if data["source"] != source:

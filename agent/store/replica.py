@@ -71,8 +71,8 @@ _MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`length` bytes of a file from `offset`; `hash` is the SHA-256 of these bytes in hexadecimal; `level` is the
-    number of times that segments were joined to get this one."""
+    """`length` bytes of a file from `offset`; `hash` is the SHA-256 of these bytes in hexadecimal; `level` is 0
+    for a segment that a turn wrote; a joined segment has the level of its parts plus one."""
 
     offset: int
     length: int
@@ -184,8 +184,8 @@ class Writer:
         self._is_open = False
 
     def open(self) -> None:
-        """Read from the newest manifest of this generation which segments are already stored. Of each file, the
-        segments from the first one that differs from the file on are not used again."""
+        """Read the newest manifest of this generation, so that segments that are stored already are not written again.
+        Of each file, the segments from the first one that differs from the file on are not used again."""
         if self._is_open:
             return
         all_names = self.place.names(self.uuid)

@@ -45,7 +45,7 @@ class AssemblyOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContextMetadata:
-    """Facts about one plan.
+    """Figures of one planned request.
 
     Counts in the metadata are numbers of messages or memories; `layer_tokens` and `layer_counts` have `MemoryLayer` as
     their key.
@@ -112,7 +112,7 @@ class FileMessages(Sequence["Json"]):
 
 @dataclass(frozen=True, slots=True)
 class AssembledContext:
-    """A planned request and the facts about it."""
+    """A planned request and its figures: tokens, messages and memories by layer."""
 
     plan: Plan
     metadata: ContextMetadata

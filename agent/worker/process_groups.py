@@ -30,7 +30,7 @@ def group_places() -> cgroups.GroupPlaces:
 
 
 def join(settings: Settings, uuid: str, attempt: int) -> None:
-    """Put this process, the worker of the attempt, into the attempt's group."""
+    """Move this process, the worker of the attempt, into the attempt's control group (cgroup), if one can be made."""
     cgroups.join(_name(settings.base_dir, uuid, attempt), group_places(), in_bytes(settings.limits.memory))
 
 

@@ -166,7 +166,7 @@ class TaskRun:
         return self.context.get_tool_store().count_tool_calls() > 0
 
     def written_paths(self) -> list[str]:
-        """Paths of the files that tools wrote; none before the tools exist."""
+        """Paths that `write_file` and `edit_file` wrote in any attempt at the task; none before the tools exist."""
         return self.tools.written_paths() if self.tools is not None else []
 
     def emit(self, name: str, **fields: object) -> None:

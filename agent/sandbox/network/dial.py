@@ -34,7 +34,7 @@ TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """Connects to allowed hosts.
+    """Opens connections, only to hosts that the configuration allows.
 
     `allowed` are the entries of the configuration, `key` is the name of the key of these entries, `proxies` is the
     environment that names the proxies of this host.  `look_up` defaults to `socket.getaddrinfo`, `connect` to
