@@ -165,7 +165,8 @@ def retry(
 
 
 def _retry_all(state: CliState, text: str, code: str | None, priority: int | None) -> int:
-    """Queue all failed tasks again; returns 1 when one of them could not be queued."""
+    """Queue new tasks for the tasks that failed since the time `text` (`retry.failed_since`); returns 1 when one of
+    them could not be continued."""
     from agent.commands.retry import failed_since, parse_moment
     from agent.wiring.wiring import Wiring
 

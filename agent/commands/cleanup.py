@@ -124,7 +124,9 @@ def _task(
     all_of_it: bool,
     dry_run: bool,
 ) -> list[Removed]:
-    """Remove one closed task; returns the removed items.
+    """Remove one closed task, except the files that a task which continues it still needs; returns the removed items,
+    or with `dry_run` those that would be removed. Nothing is removed while the folder is locked or on another host, or
+    while the remote does not answer.
 
     Raises OSError when the folder cannot be removed: the row is already gone then, and the next cleanup removes the
     folder as one without a row.
