@@ -3,9 +3,9 @@ the adapter reads it.
 
 A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object in
 which a field is missing. An answer of a wrong shape raises `AnswerOdd`, with a message that names the request, the
-field and the mismatch. `AnswerOdd` is a kind of `ForgeUnreachable`, so an answer of a wrong shape has the effect of a
-host that does not answer. Each adapter for a host has a table of shapes (such as
-`forge/github/answer_shapes.py`), which names the fields that the adapter reads.
+field and the mismatch. `AnswerOdd` is a kind of `ForgeUnreachable`, so code that does not handle `AnswerOdd` itself
+treats an answer of a wrong shape like a host that does not answer. Each adapter for a host has a table of shapes (such
+as `forge/github/answer_shapes.py`), which names the fields that the adapter reads.
 
 The shape of a value in an answer is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a
 dict of field → shape for an object. If a dict names a field with a `?` at the end of the name, the field may be missing
@@ -71,8 +71,9 @@ class Shapes:
     ) -> Iterator[Any]:
         """The items of one page of a list in a forge's answer, without the items of a wrong shape.
 
-        List items of a wrong shape are left out and passed to `odd` as AnswerOdd. Raises AnswerOdd when `odd` is None,
-        or when all items of the page have a wrong shape.
+        List items of a wrong shape are left out and passed to `odd` as AnswerOdd. If `odd` is None, the first item of a
+        wrong shape raises AnswerOdd instead; if all items of the page have a wrong shape, the last one raises AnswerOdd
+        as well.
         """
         (shape,) = self.find("GET", path)
         error, good = None, False

@@ -1,11 +1,11 @@
 """The CA certificates for a host with the setting `ca_file`: the certificates that the system trusts, and those in
 `ca_file`.
 
-The library `requests` and git each accept a single file of CA certificates and trust only the certificates in it. For
-this reason all CA certificates for a host are combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its
-path}.pem` with mode 0600, which is rewritten when one of its sources has changed. The combined certificates come from
-`ca_file` and from the files of CA certificates that the environment names (`SSL_CERT_FILE`, …); if the environment
-names none, the system's list and the list that `requests` includes are used instead of the files in the environment.
+The library `requests` and git each accept a single file of CA certificates and trust only the certificates in it. So
+the CA certificates are combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode
+0600, which is rewritten when one of its sources has changed. The combined certificates come from `ca_file` and from the
+files of CA certificates that the environment names (`SSL_CERT_FILE`, …); if the environment names no existing file, the
+system's list and the list that `requests` includes are used instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYSTEM = (
     "/etc/ssl/certs/ca-certificates.crt",  # the file of CA certificates on Debian, Ubuntu, Arch, Alpine
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # the file of CA certificates on all other distributions
+    "/etc/ssl/cert.pem",  # the file of CA certificates on some other distributions
 )
 """Paths at which Linux distributions store the complete list of CA certificates; the first existing one is used (as in
 Go's crypto/x509)."""
@@ -96,7 +96,7 @@ class CaBundle:
         except OSError as error:
             if source == self.ca_file:
                 raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
-            return b""  # the file of certificates cannot be read, so its certificates are left out
+            return b""  # `source` is not `ca_file`: the bundle is made without its certificates
 
 
 def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:

@@ -41,12 +41,12 @@ class Checks:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a CI check has not ended yet."""
+        """Whether at least one check of the commit has the state `pending`."""
         return any(one.state == "pending" for one in self.items)
 
     def failed(self, base: Checks | None = None) -> tuple[Check, ...]:
-        """The failed CI checks of a commit; with `base`, the checks of the base commit, without those that have a
-        failed check of the same name there."""
+        """The failed CI checks of the commit. If `base` (the checks of the base commit) is given, a check is left out
+        if `base` has a failed check of the same name."""
         red = {one.name for one in base.items if one.state == "failed"} if base is not None else set()
         return tuple(one for one in self.items if one.state == "failed" and one.name not in red)
 

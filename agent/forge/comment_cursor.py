@@ -40,8 +40,8 @@ comment."""
 class CommentCursor:
     """Which comments of an issue and of its pull requests were read.
 
-    `since` is the time of the newest change that was read, "" before the first comment.  `text_seen` is the digest of
-    the issue's title and text, "" if the issue was not read.  `new` are those of `pulls` that were never read, so that
+    `since` is the time of the newest change that was read, "" if no comment was read. `text_seen` is the digest of the
+    issue's title and text, "" if the issue was not read. `new` are those of `pulls` that were never read, so that
     `since` does not hold for them.
     """
 
@@ -118,12 +118,13 @@ def news_of(
     may_ask: Callable[[Any], bool],
 ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
     """Select from the comments that a forge lists since a cursor (`found`, each with its author): (new and edited
-    comments of people with permission, the next cursor, the number of comments of people without permission).
-    `is_ours` gets the author and the text of a comment, and returns whether this program has written the comment.
+    comments of people with permission, the next cursor, the number of new and edited comments of people without
+    permission). `is_ours` gets the author and the text of a comment, and returns whether this program has written the
+    comment.
 
-    The times of the comments must be in UTC and in one format, so that they sort as text. If the list of changed
-    comments has no new and no edited comment, and no pull request of the cursor is `new`, the next cursor is the object
-    `cursor` itself.
+    The times of the comments must be in UTC and in one format, so that they sort as text. If the time of the newest
+    change and the digests are the same as in `cursor`, and no pull request of the cursor is `new`, the next cursor is
+    the object `cursor` itself.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """One path of a git tree: its mode in git's six digits, and the full name of its object; None removes the path."""
+    """One path of a git tree: `mode` is its mode in git's six digits, and `object` the full hash of its git object; if
+    `object` is None, the path is removed."""
 
     path: str
     mode: str

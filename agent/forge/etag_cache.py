@@ -107,7 +107,7 @@ class EtagCache:
         except (ValueError, RecursionError) as error:
             kind = headers.get("content-type", "")
             said = f"{what}: {describe_answer(status, kind, body)}, which is not JSON{advice}"
-            # an HTML page instead of JSON means that the whole host is unavailable
+            # an HTML page instead of JSON counts as an unavailable host: a proxy sends one while the host is down
             meant = ForgeUnreachable if is_page(kind) else AnswerOdd
             raise meant(said, maybe=verb != "GET") from error
         if verb == "GET" and (etag := headers.get("etag")):

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 def login_of(forge: Forge, key: TaskKey, repository: Repository) -> dict[str, Any]:
-    """The keyword arguments `credentials` and `renew` if git needs a login, and `ca_file` if the host has its own CA;
-    `credentials` is a function that returns the present login, because tokens expire."""
+    """The keyword arguments `credentials` and `renew` if git needs a login, and `ca_file` if the host has its own CA.
+    `credentials` is a function that returns the present login, because tokens expire; `renew` is a function that gets a
+    new login after the host has refused the last one."""
     login: dict[str, Any] = {}
     if forge.git_login(key) is not None:
         login["credentials"] = lambda: forge.git_login(key)

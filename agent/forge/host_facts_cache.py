@@ -1,11 +1,11 @@
-"""Shares facts about the accounts and repositories of one host between the daemon and its workers: if one process of
-this machine has read a fact from the host, no other process requests that fact again until it is too old.
+"""Shares facts about the accounts and repositories of one host between the daemon and its workers: while a fact that
+one of these processes has read from the host is valid, the other processes need not request it.
 
 A worker is a process of its own, so without a shared file the worker of each task would ask again who the own account
 is, which repository the task's key means, who asked for the work, and whether that person has write access. The file of
 shared facts is `{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is valid for KEPT_SECONDS
-after the host reported it, in all processes. An unreadable file of facts counts as empty; if the file cannot be
-written, each process remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
+after the host reported it, unless it is dropped before. An unreadable file of facts counts as empty; if the file cannot
+be written, each process remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 2000
-"""The maximum number of facts in the file; the oldest facts are removed."""
+"""The maximum number of facts in the file; if there are more, the oldest are removed."""
 
 
 class HostFactsCache:
@@ -60,7 +60,8 @@ class HostFactsCache:
         self._write(lambda found: found | {key: fact})
 
     def drop(self, name: str) -> None:
-        """Remove the fact `name` because it may have changed, so that it is read from the host again."""
+        """Remove the fact `name`, which may have changed, from the file and from the memory of this process. Another
+        process that has read the fact from the host itself uses it until it is too old."""
         if self.find(name) is None:
             return
         key = self._key(name)
@@ -68,7 +69,8 @@ class HostFactsCache:
         self._write(lambda found: {one: known for one, known in found.items() if one != key})
 
     def _write(self, change: Callable[[dict[str, list[Any]]], dict[str, list[Any]]]) -> None:
-        """Replace the facts in the file by the result of `change`."""
+        """Replace the valid facts in the file by the result of `change`, of which only the newest MOST are written. If
+        the file cannot be written, it stays as it is."""
         with suppress(DiskError):
             durable_files.make_dir(self.folder)
             with durable_files.locked(self.path.with_suffix(".lock")):
@@ -80,10 +82,11 @@ class HostFactsCache:
         return f"{blake2b(self.account().encode(), digest_size=12).hexdigest()} {name}"
 
     def _read(self) -> dict[str, list[Any]]:
-        """The facts in the file: key → [time at which the host reported the fact, value].
+        """The facts in the file: key → [time at which the host reported the fact, value]; {} if the file cannot be
+        read.
 
-        The file is parsed again only if it has changed: each process replaces the whole file, and a poll asks for a
-        fact of each issue.
+        The file is parsed again only if its inode, size or time of change differs, because a poll looks up facts for
+        each issue.
         """
         try:
             found = self.path.stat()
@@ -99,7 +102,7 @@ class HostFactsCache:
 
 
 def _is_valid(fact: list[Any]) -> bool:
-    """Whether a shared fact is not too old."""
+    """Whether a shared fact is younger than KEPT_SECONDS and has no time in the future."""
     return 0 <= clock.now().timestamp() - float(fact[0]) < KEPT_SECONDS
 
 

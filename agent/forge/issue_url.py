@@ -17,8 +17,8 @@ _GITLAB = re.compile(rf"(.+)/((?!-/)[^/]+)(?:/-)?/(issues|work_items|merge_reque
 
 
 class IssueUrl(NamedTuple):
-    """The parts of the address of an issue.  `kind` is the task type ("issue", "merge_request") if the form of the
-    address shows the type, else ""."""
+    """The parts of the address of an issue, pull request or merge request. `kind` is the task type ("issue",
+    "merge_request") if the form of the address shows the type, else ""."""
 
     owner: str
     repo: str
@@ -67,8 +67,8 @@ def _goes_on(path: str, found: re.Match[str]) -> bool:
 
 
 def _below(address: str, instance: str) -> str:
-    """The path of the address below the forge's instance (host, port and sub-path); "" when the address belongs to
-    another instance."""
+    """The path of the address below the forge's instance (host, port and sub-path); "" when the text is no HTTP
+    address, or is the address of another instance."""
     try:
         parts = urlsplit(address.strip())
         netloc = parts.netloc.rpartition("@")[2].casefold().removeprefix("www.")

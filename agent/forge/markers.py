@@ -48,7 +48,8 @@ def with_markers(body: Public, *marks: str) -> Public:
 
 
 def hidden_in(body: str) -> str | None:
-    """The last marker in `body`, None if `body` has no marker."""
+    """The last marker anywhere in `body`, None if `body` has no marker; for texts that this program has written or that
+    the caller checks otherwise."""
     found = _MARK.findall(body)
     return str(found[-1]) if found else None
 

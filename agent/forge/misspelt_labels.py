@@ -43,9 +43,10 @@ def label_problems(
     """Sentences about configured labels that no project has, or that projects have in another spelling.
 
     `there` maps the name of a project to the names of its labels. `fold` maps all spellings that the forge treats as
-    the same label to one text. A configured label that no project has is reported only if it is the bot label, which
-    people set; the program creates the other labels itself. `start`: the ways to ask for a task; if labels are not
-    among them, the bot label is not reported.
+    the same label to one text. A configured label that a project lacks is reported if the project has a label of
+    similar spelling. Without a label of similar spelling only the bot label is reported, if no project has it: people
+    set the bot label, and the program creates the other labels itself. `start`: the ways to ask for a task; if labels
+    are not among them, the bot label is not reported.
     """
     start = start or Start()
     ours = {fold(name) for name in labels.names()}

@@ -56,7 +56,8 @@ def fetch(address: str, host: PictureHost) -> bytes:
     """Download the picture at `address`.
 
     Raises PictureRefused when the address does not belong to the forge, or the picture is gone, refused, too large, or
-    a web page. Raises ForgeUnreachable when the host does not answer.
+    a web page. Raises ForgeUnreachable when the request fails, for example because the host does not answer or TLS
+    fails.
     """
     with requests.Session() as session:
         session.trust_env = True
@@ -87,8 +88,8 @@ def fetch(address: str, host: PictureHost) -> bytes:
 
 
 def parts_of(address: str) -> SplitResult:
-    """Split an address into its parts.  Raises PictureRefused unless the scheme of the address is http or https and the
-    address contains no login."""
+    """Split an address into its parts. Raises PictureRefused if the address cannot be parsed, has another scheme than
+    http or https, or contains a login."""
     try:
         parts = urlsplit(address)
         _ = parts.port
@@ -103,7 +104,7 @@ def _body(answer: requests.Response, parts: SplitResult) -> bytes:
     if answer.status_code != 200:
         raise PictureRefused(f"{parts.hostname} answered {answer.status_code}")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("text/"):  # an answer with text is a login page of the host, not the picture
+    if kind.startswith("text/"):  # a text is no picture, but a page of the host, such as its login page
         raise PictureRefused(f"{parts.hostname} answered with {kind}, not with a picture")
     try:
         return http.read(answer, LARGEST).content

@@ -2,10 +2,11 @@
 again.
 
 A token may have the right to read issues and no right to write to them. Without a record of the refusal, each poll
-would find the same issue and the forge would refuse the change again. Therefore each refusal of a change is recorded:
-the repository rests (no change is tried in it) for some time, longer after each refusal, and a change that succeeds
-removes the record. The daemon and `doctor` share the file of refusals, `{base_dir}/limits/{host}.refused.json`. An
-unreadable file of refusals counts as empty. Times in the file of refusals are Unix seconds.
+would find the same issue and the forge would refuse the change again. So a refusal is recorded: the repository rests
+(no change is tried in it) for some time, twice as long after each further refusal up to LONGEST_SECONDS, and a change
+that succeeds removes the record. The daemon and `doctor` share the file of refusals,
+`{base_dir}/limits/{host}.refused.json`. An unreadable file of refusals counts as empty. Times in the file of refusals
+are Unix seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 300.0, 3600.0
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The forge's last refusal of a change in one repository: the issue that was to be changed, the reason, the number
-    of refusals in a row, and the time of the next try."""
+    of refusals in a row, and the time before which no change is tried again."""
 
     issue: str
     why: str

@@ -1,4 +1,4 @@
-"""A scope in which a thread sends each GET to a forge once (`SingleReads.scope`).
+"""A scope in which a thread sends each GET to a forge only once between two changes (`SingleReads.scope`).
 
 Several steps of a task that follow one another read the same issue, its comments, or the pull requests of a branch. In
 a scope of `SingleReads` the second read of a resource gets the answer of the first read. When the thread sends a
@@ -28,8 +28,8 @@ class SingleReads:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """A context manager: inside it, this thread sends each GET to the forge only once. A scope of `SingleReads`
-        inside another scope is part of the outer scope."""
+        """A context manager: inside it, this thread sends each GET to the forge only once, and once more after each
+        change that the thread sends. A scope of `SingleReads` inside another scope is part of the outer scope."""
         if self._answers_of_scope is not None:
             yield
             return
@@ -56,8 +56,9 @@ class SingleReads:
             self._answers_of_scope[request_name(path, query)] = answer
 
     def put_item(self, path: str, item: dict[str, Any]) -> None:
-        """Store an item of a list for `item`. The item of a list does not count as the answer to a GET of `path`, since
-        items of a list lack fields: GitLab's merge requests have no `head_pipeline` in a list."""
+        """Store an item of a list, so that the method `item` returns it for the same `path`; outside a scope nothing is
+        stored. The item is not used as the answer to a GET of `path`, since items of a list lack fields: GitLab's merge
+        requests have no `head_pipeline` in a list."""
         if self._answers_of_scope is not None:
             self._answers_of_scope[f"item {path}"] = HttpAnswer(200, data=item)
 

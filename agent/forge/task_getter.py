@@ -2,7 +2,7 @@
 `base.TaskGetter`).
 
 A poll lists the tasks that wait, or the tasks on which some daemon works; for a limited number of issues the poll looks
-up the person who asked for work; it reports each problem once.
+up the person who asked for work; each problem is reported once in the life of the forge object.
 
 The subclasses of `BaseTaskGetter` list the issues and pull requests and decide which of them are tasks.  Each poll
 makes a new task getter, so state that must outlive a poll is an attribute of the forge object.
@@ -40,7 +40,8 @@ LOOK_UPS = 50
 
 
 def changed_just_now(item: Mapping[str, Any]) -> bool:
-    """Whether an issue has changed within the time SETTLED, by either clock.
+    """Whether the time at which an issue was changed differs from the present time by SETTLED at most; it may be in the
+    future, as the host has another clock.
 
     A host may show the label of an issue some seconds before the event that names the person who set the label, since
     both come from different stores: https://github.com/golang/go/issues/28226. Until then the author of the issue does
@@ -73,7 +74,7 @@ class BaseTaskGetter(ABC):
 
     def get_task_list(self) -> list[Task]:
         found = self._list_tasks()
-        self.forge.askers = self._askers  # entries of issues that no longer wait for work are removed from the cache
+        self.forge.askers = self._askers  # the cache keeps only the issues that this poll looked up
         return found
 
     def get_left_list(self) -> list[Task]:
@@ -126,8 +127,9 @@ class BaseTaskGetter(ABC):
     def _end_lists(self, lists: ItemLoop) -> None:
         """Finish the error handling (`lists`) for the lists that this poll requested.
 
-        If the poll could read one of the lists, it stores the error of a list without an answer in `failed`, and
-        reports a list that the host refused as a problem. If the poll could read no list, the first error is raised.
+        If the poll could read at least one of the lists, it stores the error of a list without an answer in `failed`,
+        and reports a list that the host refused as a problem. If the poll could read no list, the first error is
+        raised.
         """
         if lists.went_well:
             away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}

@@ -44,7 +44,7 @@ class UnansweredLists:
 
     def note(self, name: str, error: Exception | None) -> None:
         """Record whether the host answered the request for the list `name`; `error` is the error of the request, None
-        if there was none."""
+        if there was none. An answer of a wrong shape (AnswerOdd) counts as no answer."""
         self.names.pop(name, None)
         if isinstance(error, ForgeUnreachable):
             self.names[name] = None
@@ -58,12 +58,12 @@ class UnansweredLists:
         except ForgeLimited:
             raise
         except ForgeError:
-            return False  # a host that refuses the request has answered it
+            return False  # a host that refuses the request has answered it, so it is reachable
         return False
 
 
 def postponed(names: Iterable[str]) -> ForgeUnreachable:
-    """A ForgeUnreachable with the names of the lists that wait for a later poll."""
+    """A ForgeUnreachable that names the lists that wait for a later poll, at most MOST of them."""
     names = list(names)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ForgeUnreachable(f"{', '.join(names[:MOST])}{more} did not answer lately and is asked at a later poll")

@@ -22,8 +22,8 @@ def start_of(forge: Forge) -> Start:
 
 
 def how_to_ask(start: Start) -> str:
-    """How a person asks for a task in another way than by a comment, such as "set the label"; "" if only a comment asks
-    for one."""
+    """How a person asks for a task in another way than by a comment, such as "set the label"; "" if neither a label nor
+    an assignment asks for one."""
     if start.label:
         return "set the label"
     return "assign the account" if start.assignee else ""

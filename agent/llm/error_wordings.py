@@ -1,9 +1,9 @@
 """Codes and wordings in the error bodies of model servers, as data, with the servers that send them where they are
 known.  `error_mapping.py` checks the codes before the wordings.
 
-A wording is in `error_wordings.py` only if the server sends no code; no wording decides between two kinds of errors
-that already differ by their HTTP status.  To add a wording, add one line to `error_wordings.py`; `docs/wire.md`
-describes the kinds of errors.  Codes are compared in lower case, and wordings without regard to case.
+A wording is needed where a server, or a gateway before it, sends no code; kinds of errors that differ by their HTTP
+status need no wordings. To add a wording, add one line to `error_wordings.py`; `docs/wire.md` describes the kinds of
+errors. Codes are compared in lower case, and wordings without regard to case.
 """
 
 from __future__ import annotations

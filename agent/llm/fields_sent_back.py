@@ -2,8 +2,8 @@
 dialect and by what was learnt from refusals.
 
 The current context file has the provider-specific fields that the current API and model produced
-(`context/provider_fields.py`).  If the server accepts all provider-specific fields in the context file, the lines of
-the file are sent unchanged; otherwise each message is changed for the request, every time in the same way.
+(`context/provider_fields.py`). If the server accepts all provider-specific fields in the context file and requires no
+others, the lines of the file are sent unchanged; otherwise each message is changed for the request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class ReturnedFields:
         self.learnt: dict[str, When] = {}
         self.wanted: set[str] = set()  # learnt: fields that the server requires in each earlier answer
         self.bare = False  # True if no provider-specific fields are sent back any more
-        self.proven = False  # True if the server has accepted a request in which fields were sent back
+        # True if the server has answered a request for messages with such fields while `bare` was False
+        self.proven = False
 
     # --- reading the rules ------------------------------------------------------------------------------------
 
@@ -203,8 +204,8 @@ class ReturnedFields:
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
         """Stop sending provider-specific fields back; returns True when the next request will differ.
 
-        `give_up` is called last, after a refusal that names no known field; nothing changes if the server has already
-        accepted a request with provider-specific fields.
+        `give_up` is called after a refusal from which `learn` has learnt nothing. Nothing changes if the server has
+        already answered a request for messages with provider-specific fields (`proven`).
         """
         if shape is None or self.bare or self.proven:
             return False
@@ -214,7 +215,8 @@ class ReturnedFields:
         return self.bare
 
     def accepted(self, shape: Shape) -> None:
-        """Record that the server has answered a request with the messages that `shape` describes."""
+        """Record that the server has answered a request for the messages that `shape` describes, so that `give_up` no
+        longer changes anything if they have provider-specific fields."""
         self.proven |= not self.bare and bool(shape.fields or shape.call_fields)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Finds the answers in the file messages.jsonl of a recorded conversation: the assistant messages, by their offsets in
 the file.
 
-The recorded answers are read from the file when they are needed; only their offsets are in memory.  Summaries (`kind:
+The recorded answers of a file are read when they are needed; only their offsets are in memory. Summaries (`kind:
 summary`) are counted separately, since a replay returns them for summary requests.
 """
 

@@ -71,8 +71,9 @@ class ReplayClient(OpenAIClient):
         try:
             self._progress.read_new()
         except FileNotFoundError:
-            # If the task has no messages.jsonl, the header with the position is left out, and the server counts the
-            # assistant messages of the request instead.
+            # If the task has no messages.jsonl, a summary request gets the first recorded summary. For any other
+            # request the header with the position is left out, and the server counts the assistant messages of the
+            # request instead.
             return {POSITION: "0", SUMMARY: "1"} if summary else {}
         return {POSITION: str(counts["summary"]), SUMMARY: "1"} if summary else {POSITION: str(counts["answer"])}
 

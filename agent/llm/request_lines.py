@@ -46,9 +46,9 @@ def lines(spans: Sequence[Span]) -> Iterator[bytes]:
 class Lines:
     """Checks the lines of a message list, each line once.
 
-    When the planner has read all lines of a context file, its plan contains the result of the check, and no line is
-    read again.  `Lines` reads message lists without a plan, message lists of requests outside the conversation, and
-    plans that omit lines of the context file.  A message list that the planner has not read need not have a system
+    When the planner has read all lines of a context file, its plan contains the result of the check, and `Lines` reads
+    none of them. `Lines` reads message lists without a plan, message lists of requests outside the conversation, and
+    plans that omit lines of the context file. A message list that the planner has not read need not have a system
     prompt (`message_list_check.MessageList`).
     """
 

@@ -95,7 +95,7 @@ def _joined(run: Sequence[Json]) -> Json:
     if images := [image for message in run for image in message.get("images") or ()]:
         joined["images"] = images
     contents = [content for message in run if (content := message.get("content"))]
-    # the content of a message with pictures is a list of parts
+    # the content of a message with pictures may be a list of parts; then the joined content is a list too
     if any(isinstance(content, list) for content in contents):
         return joined | {"content": [part for content in contents for part in _parts(content)]}
     return joined | {"content": "\n\n".join(contents)}

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from agent.llm.exchange_watch import ExchangeWatch
     from agent.values import Control
 
-# seconds for which an unused connection may be used again; servers close an unused connection after 5 s or more, and
-# routers drop it
+# seconds for which an unused connection may be used again; some servers close an unused connection after 5 s, and
+# routers drop it later
 KEEP = 4.0
-REST = 0.05  # maximum seconds to wait for further bytes after the last event of an answer
+REST = 0.05  # maximum seconds of each read of further bytes after the last event of an answer
 RESTS = 4  # maximum number of reads of further bytes after the last event of an answer
 READ = 1 << 16
 # bytes of a request per write; with urllib3's 16 KiB the writes under TLS would take more time than the copying
@@ -118,7 +118,8 @@ class Adapter(HTTPAdapter):
         }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
-        """The connection pool for the address of a request, which is looked up only once for each address."""
+        """The connection pool for the URL of a request, which is looked up once for each URL until `close` is
+        called."""
         if request.url not in self.found:
             self.found[request.url] = super().get_connection_with_tls_context(request, *given, **more)
         return self.found[request.url]
@@ -139,8 +140,8 @@ def send_file(sock: socket.socket, file: BinaryIO) -> None:
 
     The standard `socket.sendfile` sends a file with more system calls. A socket with a time-out is non-blocking, so
     `send_file` waits until the socket is writable. Raises BrokenPipeError when the server reads no more and has already
-    answered. Raises TimeoutError if the server accepts nothing within the socket's time-out, and OSError if the file
-    becomes shorter meanwhile.
+    answered or closed the connection. Raises TimeoutError if the server accepts nothing within the socket's time-out,
+    and OSError if the file becomes shorter meanwhile.
     """
     try:
         source = file.fileno()

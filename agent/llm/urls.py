@@ -68,10 +68,10 @@ def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool 
     the next base URL.
 
     If the configured address ends with `call`, the part before `call` is the only base URL; if the path of the address
-    contains a version, the address is the only base URL. If the address has no path, or only the beginning of
-    `base_path` (the path of the dialect, or `/v1` if the dialect names none), the first base URL has the whole
-    `base_path`. An address with any other path (`https://models.github.ai/inference`) is tried unchanged first and with
-    `/v1` second; with `version_first` in the reverse order.
+    contains a version, the address is the only base URL, unless `base_path` begins with that path. If the address has
+    no path, or only the beginning of `base_path` (the path of the dialect, or `/v1` if the dialect names none), the
+    first base URL has the whole `base_path`. An address with any other path (`https://models.github.ai/inference`) is
+    tried unchanged first and with `/v1` second; with `version_first` in the reverse order.
     """
     written = urlsplit(_whole(base_url))
     if written.path.rstrip("/").endswith(call):

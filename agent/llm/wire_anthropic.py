@@ -41,7 +41,8 @@ THOUGHT = "thinking_tokens"
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
-    """The bytes of a request that precede the first message, with prompt cache marks if `marked` is True."""
+    """The bytes of a request that precede the first message. With `marked` the system text, or without one the last
+    tool, gets a prompt cache mark."""
     fields = dict(parameters)
     mark = {"cache_control": CACHE} if marked else {}
     if tools:
@@ -72,8 +73,8 @@ def tool_of(tool: Json) -> Json:
 def write_messages(
     out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True, answer: int = 0
 ) -> None:
-    """Write the messages of a request as turns of user and assistant, with commas between them; only one block at a
-    time is in memory.
+    """Write the messages of a request as turns of user and assistant, with commas between them; the messages are read
+    one at a time.
 
     With `marked` up to three blocks get a prompt cache mark: the last block of the first message, the last block of the
     previous request, and the last block of this request.  `answer` is the index (from 0) of the newest answer among the
@@ -188,7 +189,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
             continue  # `[DONE]` and empty events, which gateways add, are ignored
-        # an error that a proxy sends may have neither an event name nor a `type`
+        # an error that a proxy sends may have neither an event name nor a `type`; a record with `error` is one
         known = isinstance(record, dict) and not record.get("error")
         kind = record.get("type", event) if known else "error"
         if kind == "error":
