@@ -127,7 +127,8 @@ def solve(
 
 def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[Listener] = ()) -> SolveResult:
     """Work on the issue of the task `uuid` in a new task that begins after message `seq` of that task
-    (`worker/fork_task.py`). Raises UsageError if the issue has a task that has not ended, and as `fork_point` does."""
+    (`worker/fork_task.py`). Raises UsageError if the issue has a task that has not ended, and the errors of
+    `fork_point`."""
     with closing(Wiring(settings)) as wiring:
         row, point = fork_point(settings, wiring.ledger, uuid, seq)
         open_one = wiring.ledger.latest(row.key)

@@ -118,7 +118,8 @@ class OtherTexts:
         self.untrusted = [one.text for one in people if one.trust == OUTSIDE]
 
     def divide(self, text: str) -> Divided:
-        """Split `text` into the model's own sentences and those that repeat one of these texts."""
+        """Split `text` into the model's own sentences and those that repeat a text of others (of an untrusted person,
+        or another text that the model has read)."""
         return divide(text, self._every_text()) if text.strip() else Divided("", "")
 
     def _every_text(self) -> Iterator[str]:

@@ -200,7 +200,8 @@ def _statements(folder: Path, marker: str) -> Iterator[PersonText]:
 def versions_of(record: Json, marker: str) -> Iterator[tuple[Region, str]]:
     """The fenced texts of a message, each with the version of its comment, "" for a text that is no comment.
 
-    The record may list more comments than its text has: a briefing in a smaller window leaves out the oldest ones.
+    The message's record may list more comments than its text contains: a briefing that was shortened for a smaller
+    window lacks the oldest comments.
     """
     found = list(regions(str(record.get("content") or ""), marker))
     named = [f"{one['id']}@{one['at']}" for one in record.get("comments") or () if one.get("id")]

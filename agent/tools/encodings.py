@@ -132,8 +132,8 @@ def decode(data: bytes, form: TextEncoding) -> str:
 
 
 def encode(text: str, form: TextEncoding) -> bytes:
-    """`text` in the encoding of a file, without a byte order mark; raises ToolError for the first character that cannot
-    be encoded."""
+    """`text` in the encoding of a file, without a byte order mark; in cp932 a character of _TWINS becomes its twin.
+    Raises ToolError for the first character that cannot be encoded."""
     try:
         return text.encode(form.codec)
     except UnicodeEncodeError as error:

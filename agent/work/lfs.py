@@ -171,8 +171,8 @@ class LfsTree:
         )
 
     def fill(self, wanted: Mapping[str, Pointer], stores: Iterable[Objects]) -> dict[str, Pointer]:
-        """Replace pointers by content if one of `stores` has it; returns the filled files.  The caller must call `add`
-        for the filled files after it has set their owner."""
+        """Replace pointers by content if one of `stores` has it; returns the files that got their content. The caller
+        must set the owner of these files and then call `add` for them."""
         stores = list(stores)
         done = {}
         root = filetree.open_folder(self.tree)

@@ -1,6 +1,6 @@
 """Makes notices for people from the files of a task, so that the notices also cover the task's earlier processes.
 
-The notices are added to the reports of the run (`session.TaskRun.facts`), which appear in the comments and the pull
+The notices are added to the reports of the run (`task_run.TaskRun.facts`), which appear in the comments and the pull
 request.
 """
 
