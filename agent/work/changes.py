@@ -39,8 +39,8 @@ LINK = 1 << 16
 """The maximum bytes of the target of a symlink; Linux allows 4095 (symlink(7))."""
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
 WITHOUT_ATTRIBUTES = ("attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
-"""git from 2.43 on reads the attributes of files from the tree that `attr.tree` names, which is the empty tree here.  A
-tree that a repository does not have counts as empty (git-config(1))."""
+"""git from 2.43 on reads the attributes of files from the tree that `attr.tree` names; WITHOUT_ATTRIBUTES names the
+empty tree. A tree that a repository does not have counts as empty (git-config(1))."""
 WITHOUT_INDEX = {"GIT_INDEX_FILE": "/nonexistent/index"}
 """A git older than 2.43 reads the attributes of files from the index (gitattributes(5)), so this environment names an
 index that does not exist."""

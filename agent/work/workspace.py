@@ -474,7 +474,7 @@ class Workspace:
         """The reason why no commit will contain the file `path`, with advice; "" if a commit will contain it, or git
         cannot find that out now.
 
-        A tool asks for the reason when it writes a file.
+        A tool calls `why_left_out` when it writes a file.
         """
         try:
             return self._fates.why_left_out(path)

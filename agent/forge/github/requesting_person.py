@@ -77,8 +77,8 @@ def assigned_again(forge: GitHubAdapter, events: Iterable[dict[str, Any]]) -> tu
 
 def who_asked(forge: GitHubAdapter, project: Project, events: Iterable[dict[str, Any]]) -> Any:
     """The account that last asked for the work on an issue with the events `events`, by the label, or else by an
-    assignment; None if no account did. A deleted account that set the label does not count, one that assigned the bot
-    is {}."""
+    assignment; None if no account did. If the account that set the label was deleted, the assignment counts; if the
+    account that assigned the bot was deleted, the result is {}."""
     listed = list(events)
     return last_actor(forge, project, listed, labelled=True) or last_actor(forge, project, listed, labelled=False)
 
