@@ -32,13 +32,14 @@ would be due soon. The newest messages that must stay may fill the view up to th
 """
 
 WINDOW_WATER = 0.6
-"""The level at which a compaction aims, as a share of the same way.
+"""The level at which a compaction aims, as a share of the way that LOW_WATER describes.
 
 Each compaction invalidates the provider's prompt cache, so few large compactions are better than many small ones.
 """
 
 LESS_WATER = 0.3
-"""The lower level at which a compaction aims if it would free too little otherwise, as a share of the same way."""
+"""The lower level at which a compaction aims if it would free too little with WINDOW_WATER, as a share of the way
+that LOW_WATER describes."""
 
 
 @dataclass(frozen=True, slots=True)
