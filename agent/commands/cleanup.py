@@ -67,12 +67,13 @@ def cleanup(
     """Remove all closed tasks and other data that are old enough; returns the removed tasks, then the other removed
     items. With `dry_run` nothing is removed, and the result lists the items that would be removed.
 
-    `days`: the age that a person gives; then tasks that may be continued are removed as a whole. `branch` removes a
-    task's pushed branch (`branch_cleanup.py`) before its folder is removed. If `branch` raises a MakimonoError, the
-    forge does not answer now: folder and row of the task stay, and the next cleanup asks the forge again. `replica`
-    removes the replica of a task; if that fails, the row and folder of the task stay too. `failed(name, why)` is called
-    for each item that could not be removed; the other items are removed. `gone` are names of hosts that will not come
-    back; the time of their last activity does not matter then.
+    `days`: the age in days that a person gives, None for the configured one; if a person gives the age, tasks that may
+    be continued are removed as a whole too. `branch` removes a task's pushed branch (`branch_cleanup.py`) before its
+    folder is removed. If `branch` raises a MakimonoError, the forge does not answer now: folder and row of the task
+    stay, and the next cleanup asks the forge again. `replica` removes the replica of a task; if that fails, the row and
+    folder of the task stay too. `failed(name, why)` is called for each item that could not be removed; the other items
+    are removed. `gone` are names of hosts that will not come back; the time of their last activity does not matter
+    then.
     """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))

@@ -91,8 +91,9 @@ class TemplateLoader:
 
         With the mode `auto` the source of the templates is read if the folder, or the downloaded document, has changed.
         With the mode `force` the document is first downloaded again, and the source is read in any case. The mode `ttl`
-        is `force` if this process read the source `ttl_seconds` of `name` ago or earlier, else nothing is read. After a
-        failure of a reload the set of templates in use does not change. Raises TemplateRefused for an unknown mode.
+        is the same as `force` if this process last read the source at least as long ago as the template's
+        `ttl_seconds`; else nothing is read. After a failure of a reload the set of templates in use does not change.
+        Raises TemplateRefused for an unknown mode.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")

@@ -157,8 +157,8 @@ class WindowLimits:
         )
 
     def output_for(self, tokens: int) -> int:
-        """The longest answer to ask for in a request of `tokens` tokens: the configured maximum up to `input_limit`,
-        above it what the window leaves."""
+        """The longest answer to ask for in a request of `tokens` tokens: the configured maximum if `tokens` is at most
+        `input_limit`, else the rest of the window, at least `least` and at most that maximum."""
         if tokens <= self.input_limit:
             return self.output
         return min(self.output, max(self.least, self.most + self.least - tokens))

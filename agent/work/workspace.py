@@ -139,8 +139,8 @@ class Workspace:
         self._report_what_is_missing()
 
     def _lay(self, content: str | None) -> None:
-        """Set the files of the work tree to those of a commit or tree, with the content of Git LFS, and give them to
-        `owner_uid`; None means that git writes no file."""
+        """Set the files of the work tree to those of the commit or tree `content`, with the content of Git LFS, and
+        give them to `owner_uid`. If `content` is None, git writes no file."""
         untrusted_tree.enterable(self.tree)
         if content is not None:
             self._git("read-tree", "--reset", "-u", content, timeout=1800)
