@@ -47,8 +47,8 @@ class Window(Protocol):
         ...
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact the conversation once; returns False if the compaction freed no tokens.  `overflow` has the limit
-        that the server reported."""
+        """Compact the conversation once; returns False if that freed no tokens and the next request asks for no shorter
+        answer.  `overflow` has the limit that the server reported."""
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
@@ -58,7 +58,7 @@ class Window(Protocol):
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
         """Compact the conversation once if the server may have refused the request because of its length; returns False
-        if the length cannot be the reason, or if the compaction freed no tokens."""
+        if the length cannot be the reason, or if `compact` would return False."""
         ...
 
     def needs_compaction(self) -> bool:

@@ -248,10 +248,11 @@ class Window:
         """Make the view smaller once after the server refused a request without a known reason, if its length may be
         the reason.
 
-        Returns False if the length of the request cannot be the reason of the refusal, or if no tokens were freed. The
-        length may be the reason if the error names numbers of a request that is too long, if no request of this length
-        was answered before, or if the request fills more than half of the window. If the error names no numbers, a
-        smaller window is learnt only after the server has answered the shorter request.
+        Returns False if the length of the request cannot be the reason of the refusal, or if no tokens were freed and
+        the next request would not ask for a shorter answer either. The length may be the reason if the error names
+        numbers of a request that is too long, if no request of this length was answered before, or if the request fills
+        more than half of the window. If the error names no numbers, a smaller window is learnt only after the server
+        has answered the shorter request.
         """
         if not refused.unexplained or not self.asked:
             return False
