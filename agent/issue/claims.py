@@ -91,11 +91,15 @@ def home_of(settings: Settings) -> str:
     if has_address(settings):
         return _digest(address.partition(":")[0], address.rpartition("@")[2])
     kept = settings.base_dir / HOME_FILE
-    with suppress(OSError):
-        found = kept.read_text("ascii", "replace").strip()
-        if _HOME_ID.fullmatch(found):
-            return found
     home = _digest(address.partition(":")[0], f"{hostname()}\0{settings.base_dir.resolve()}")
+    try:
+        found = kept.read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        found = ""
+    except OSError:  # a file that cannot be read may have another id, and is not replaced
+        return home
+    if _HOME_ID.fullmatch(found):
+        return found
     with suppress(DiskError):  # if HOME_FILE cannot be written, the next call tries it again
         durable_files.write_file(kept, f"{home}\n".encode())
     return home

@@ -264,6 +264,15 @@ def test_repair_takes_up_what_has_neither_row_nor_folder(place):
     assert uuid != UUID % 1
 
 
+def test_the_home_of_a_ledger_that_cannot_be_read_is_not_replaced(place):
+    here = place()
+    kept = here.settings.base_dir / claims.HOME_FILE
+    kept.parent.mkdir(exist_ok=True)
+    kept.symlink_to(kept.name)  # reading it fails for root too
+    assert len(claims.home_of(here.settings)) == 8
+    assert kept.is_symlink()
+
+
 def test_the_home_of_a_ledger_outlives_it_and_names_nothing(place):
     here = place()
     home = claims.home_of(here.settings)
