@@ -70,6 +70,7 @@ def serve_metrics(port: int | None, settings: Settings, *announcers: Events) -> 
     log.get("metrics").info("metrics", port=metrics.serve(port, health=health))
     for events in announcers:
         events.on(metrics)
+        events.on_failure(metrics)
     try:
         yield
     finally:

@@ -323,12 +323,18 @@ class Events:
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners: tuple[Listener, ...] = tuple(listeners)
+        self._failure_listeners: tuple[Listener, ...] = ()
         self._traced: set[tuple[str, str]] = set()  # (listener, type of its error) with a logged traceback
 
     def on(self, listener: Listener) -> Listener:
         """Add a listener of events; returns it, so that this method can be a decorator."""
         self._listeners = (*self._listeners, listener)
         return listener
+
+    def on_failure(self, listener: Listener) -> None:
+        """Add a listener that gets the event `listener_failed` for each error of a listener of these events.  The error
+        is in the log already, so `listener_failed` goes to no other listener."""
+        self._failure_listeners = (*self._failure_listeners, listener)
 
     def off(self, listener: Listener) -> None:
         """Remove a listener of events; nothing happens when it is not registered."""
@@ -343,20 +349,31 @@ class Events:
         if name not in EVENTS:
             raise ValueError(f"{name!r} is not an event; the names are in agent/observe/events.py")
         for listener in self._listeners:
-            try:
-                listener(name, fields)
-            except Exception as error:  # noqa: BLE001 - an error of a listener must never reach the code that announces the event
-                self._report(listener, name, error)
+            if (error := _error_of(listener, name, fields)) is not None:
+                failure = self._log_error(listener, name, error)
+                for other in self._failure_listeners:
+                    if (error := _error_of(other, "listener_failed", failure)) is not None:
+                        self._log_error(other, "listener_failed", error)
 
-    def _report(self, listener: Listener, name: str, error: Exception) -> None:
-        """Log an error of a listener; only the first error of each type of a listener gets a traceback, since a
-        listener may fail at each event."""
+    def _log_error(self, listener: Listener, name: str, error: Exception) -> dict[str, Any]:
+        """Log an error of a listener; returns the logged fields. Only the first error of each type of a listener gets a
+        traceback, since a listener may fail at each event."""
         known = getattr(listener, "__qualname__", type(listener).__qualname__)
         kind = (known, type(error).__name__)
         trace = None if kind in self._traced else error
         self._traced.add(kind)
-        said = f"{type(error).__name__}: {error}"
-        log.get("events").error("listener_failed", listener=known, event_name=name, error=said, exc_info=trace)
+        fields = {"listener": known, "event_name": name, "error": f"{type(error).__name__}: {error}"}
+        log.get("events").error("listener_failed", **fields, exc_info=trace)
+        return fields
+
+
+def _error_of(listener: Listener, name: str, fields: Mapping[str, Any]) -> Exception | None:
+    """Call a listener; returns its error, None without one."""
+    try:
+        listener(name, fields)
+    except Exception as error:  # noqa: BLE001 - an error of a listener must never reach the code that announces the event
+        return error
+    return None
 
 
 def to_log(name: str, fields: Mapping[str, Any]) -> None:

@@ -108,7 +108,9 @@ class Metrics:
         )
         self.pokes = counter("makimono_pokes", "Requests to poll at once, by result.", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
-        self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
+        self.listeners = counter(
+            "makimono_listener_failures", "Errors of listeners of events, in the daemon and in workers."
+        )
         self._server: HttpServer | None = None
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:

@@ -61,6 +61,22 @@ def test_metrics_are_answered_while_the_block_runs_and_count_both(logged):
     assert "makimono_turns_total 1.0" in page
 
 
+def test_failed_listeners_of_the_daemon_and_of_workers_are_counted(logged):
+    events, heard = Events(), Events()
+
+    def broken(_name, _fields):
+        raise RuntimeError("no disk")
+
+    with serve_metrics(0, Settings(), events, heard):
+        port = int(logged().rpartition("port=")[2])
+        heard.emit("listener_failed", uuid=UUID, listener="x", event_name="turn_started", error="y")
+        for one in (events, heard):
+            one.on(broken)
+            one.emit("turn_started", uuid=UUID)
+        page = urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    assert "makimono_listener_failures_total 3.0" in page
+
+
 def test_without_a_port_nothing_is_measured():
     events = Events()
     with serve_metrics(None, Settings(), events):

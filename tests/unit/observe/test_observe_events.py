@@ -48,6 +48,24 @@ def test_a_listener_that_raises_is_logged_and_the_others_still_hear(lines):
     assert "exception" not in lines()[1], "a traceback at each event would fill the log"
 
 
+def test_a_listener_of_failures_gets_each_one_and_no_other_event(lines):
+    heard, failures = [], []
+
+    def broken(name, fields):
+        raise RuntimeError("no disk")
+
+    events = Events([broken, lambda name, _fields: heard.append(name)])
+    events.on_failure(broken)
+    events.on_failure(lambda name, fields: failures.append((name, fields["event_name"], fields["error"])))
+    events.emit("turn_started", turn=1)
+    assert heard == ["turn_started"]
+    assert failures == [("listener_failed", "turn_started", "RuntimeError: no disk")]
+    assert [(line["event"], line["event_name"]) for line in lines()] == [
+        ("listener_failed", "turn_started"),
+        ("listener_failed", "listener_failed"),
+    ]
+
+
 def test_a_listener_may_be_taken_away_while_it_is_called():
     heard = []
     events = Events()
