@@ -172,8 +172,8 @@ def _result(record: Json, call: Json | None, most: int) -> Json:
 
 
 def _place_compactions(folder: Path, entries: list[Json], last: int, damage: list[str]) -> None:
-    """Add each compaction that was made after one of these messages and before the message after `last`, the number of
-    the last one, to the newest entry before the compaction."""
+    """Add each compaction that was made after the first message in `entries` and before the message after number `last`
+    to the newest entry before the compaction."""
     path = folder / COMPACTIONS
     first = entries[0]["seq"]
     window = read_from(path, offset_of(path, first, key="at_seq", id_key="id"), COUNT, id_key="id")
