@@ -64,7 +64,7 @@ class Delivery:
 
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, rebase onto commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
-        request as ready if there is no problem. Without a check and reviewers, it is opened as ready.
+        request as ready if there is no problem. Without a check and reviewers, the pull request is opened as ready.
 
         A refusal that the model or a person can correct is in the report. ForgeError and GitError are raised, and the
         caller can try the delivery again."""
