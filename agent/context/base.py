@@ -1,9 +1,9 @@
 """The contract of a store: one append-only file of facts in a task's folder (docs/files.md).
 
 A new store is a class like the ones in this package, one line in `stores.STORES`, and a row in docs/files.md.
-`TaskContextManager` opens and repairs a store, syncs it with every turn, closes it, and moves it with the task's
-folder; the replica and `backup` copy the store's file (`stores.file_names`). `worker/fork_task.py` defines which lines
-are copied into a task that begins at a point of another task.
+`TaskContextManager` opens and repairs a store, syncs it (`context_storage.durability` says how often), closes it, and
+moves it with the task's folder; the replica and `backup` copy the store's file (`stores.file_names`).
+`worker/fork_task.py` defines which lines are copied into a task that begins at a point of another task.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Makes the text that follows a summary in the view: the state that is carried over from the omitted messages, and the
-instruction to continue.
+"""Makes the text that a compaction puts into the view, after the summary if there is one: the state that is carried
+over from the omitted messages, and the instruction to continue.
 
-The text of the carry-over is derived from the record of a compaction and never stored itself. The carried state in the
-record has one of two forms. The current form is a mapping with `comments`, a list of references (`comments.py`). A
-carried state in any other form is from an earlier version or from the library interface; the newest message of a person
-is added to it.
+The text of the carry-over is derived from the record of a compaction; only the view (current.jsonl) contains it. The
+carried state in the record has one of two forms. The current form is a mapping with `comments`, a list of references
+(`comments.py`). A carried state in any other form is from an earlier version or from the library interface; the newest
+message of a person is added to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def note_line(note: Mapping[str, Any]) -> str:
 
 
 def notes_until(notes: Any, end_seq: int) -> list[str]:
-    """Those of `notes` that are from messages up to `end_seq`; the view still shows the later messages."""
+    """Those of `notes` that are from messages up to `end_seq`, as lines; the view still shows the later messages."""
     found = [note for note in notes if isinstance(note, Mapping)] if isinstance(notes, Sequence) else []
     return [note_line(note) for note in found if isinstance(note.get("seq"), int) and note["seq"] <= end_seq]
 

@@ -71,7 +71,7 @@ class Totals:
         return Totals(**parts | {"cost": more.cost if more.cost > 1e-6 else 0.0})
 
     def difference(self, other: Totals) -> Totals:
-        """The difference of these totals and the totals `other`."""
+        """These totals minus the totals `other`, field by field; a field may become negative."""
         return Totals(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
     def write_inherited(self, folder: Path) -> None:

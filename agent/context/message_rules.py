@@ -63,8 +63,8 @@ def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | No
 
 
 def check_between(survey: MessageIndex, role: str, kind: str | None) -> None:
-    """Raise RecordRefused for a message between tool calls and their results, unless its kind is one of
-    UNSEEN_KINDS."""
+    """Raise RecordRefused for a message, other than a tool result, while tool calls are open, unless its kind is one of
+    UNSEEN_KINDS, which the view does not contain."""
     if kind not in UNSEEN_KINDS and (problem := breaks_group(f"a {role} message", _named(survey.calls))):
         raise RecordRefused(problem)
 
@@ -85,6 +85,7 @@ def change_of(survey: MessageIndex, record: Json) -> str:
         return "line" if alone and (kind == "task" or survey.task is None) else "all"
     if not is_seen(record):
         return "nothing"
-    # The text that a compaction puts in front of the first message depends on the role of that message.
+    # The text that a compaction puts in front of the first message depends on the role of that message, so a first
+    # message of a user changes that text too.
     begins = survey.follows is None and bool(survey.cut.strategy) and record["role"] == "user"
     return "all" if begins else "line"

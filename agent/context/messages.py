@@ -2,8 +2,8 @@
 
 An append writes one line to messages.jsonl, and one to current.jsonl if the message is in the view, at the same cost
 for the 200,000th message as for the first: counters give numbers and tokens, and contents stay on disk. The order of
-messages is checked at entry, so that the view is a legal request at any time. `MessageStore.compact` also commits a
-compaction, since a compaction changes the view.
+messages is checked before each append, so that the view is a legal message list whenever no call is open.
+`MessageStore.compact` also commits a compaction, since a compaction changes the view.
 """
 
 from __future__ import annotations
@@ -139,14 +139,15 @@ class MessageStore:
 
         A tool message without an id answers the oldest open call of `tool_name`, or the oldest open call if there is
         none of that tool. A system message gets `kind: system`, the first plain user message `kind: task`. `output` (a
-        file below the task's folder) and `tool_seq` (the line in tools.jsonl, by default the newest one of that tool)
-        show where the whole text of a masked result is. `request` is the number of the line in requests.jsonl that
-        counts the cost of an answer; without it `usage` counts. `images` (`pictures.py`) are the pictures of a user's
-        message. An empty tool result becomes "(no output)", an empty message "(empty message)"; an answer with neither
-        text nor calls is recorded but is not part of the view. `provider_fields` are fields of an answer that only its
-        own server understands (`provider_fields.to_keep`). `form` marks calls that the model wrote as text
-        (`llm/tool_calls_as_text.py`). `memory` describes the memories in a briefing (`window/assembler.py`) or in a
-        message of the kind `memory`. `comments` are the identities of the comments in the message's text, in order.
+        file below the task's folder) and `tool_seq` (the line in tools.jsonl; by default the newest line, if it is a
+        call of that tool and no message has its result yet) show where the whole text of a masked result is. `request`
+        is the number of the line in requests.jsonl that counts the cost of an answer; without it `usage` counts.
+        `images` (`pictures.py`) are the pictures of a user's message. An empty tool result becomes "(no output)", an
+        empty message "(empty message)"; an answer with neither text nor calls is recorded but is not part of the view.
+        `provider_fields` are fields of an answer that only its own server understands (`provider_fields.to_keep`).
+        `form` marks calls that the model wrote as text (`llm/tool_calls_as_text.py`). `memory` describes the memories
+        in a briefing (`window/assembler.py`) or in a message of the kind `memory`. `comments` are the identities of the
+        comments in the message's text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
         content that is not text, a result without an open call, any other message of the view while calls are open,
@@ -263,8 +264,8 @@ class MessageStore:
     def brief_again(self, text: str) -> int:
         """Append a new briefing that replaces the old one in the view, with the pictures that are still shown.
 
-        Returns the id of the compaction.  The briefing must not be replaced while calls are open, since no message may
-        come between a call and its result.
+        Returns the id of the compaction.  Raises RecordRefused while calls are open, since no message may come between
+        a call and its result.
         """
         record, cut = self.briefing() or {}, self._survey.cut
         shown = record.get("seq", 0) > max(cut.end_seq, cut.mask_end)
@@ -359,7 +360,8 @@ class MessageStore:
         return self._file.backwards()
 
     def text_of(self, seq: int) -> str | None:
-        """The whole text of message `seq` if it is a tool result or a user message; else None."""
+        """The whole text of message `seq` if it is a tool result or a user message that the model may see; else
+        None."""
         record = find(self.messages_path, seq)
         shown = (
             record is not None and is_legible(record) and is_seen(record) and record["role"] in shortened_message.ROLES
@@ -404,7 +406,8 @@ class MessageStore:
         """The estimated tokens of the next request of the conversation.
 
         The number is the sum of the last reported prompt, the stored part of its answer, and an estimate for later
-        messages. Before the first report, and after a compaction, the number is an estimate of the whole request.
+        messages. Before the first report, and after a compaction, the number is the counter's estimate of the view
+        alone, without the tool definitions.
         """
         self._catch_up()
         survey = self._survey
@@ -508,7 +511,7 @@ class MessageStore:
         if self._file.refresh():
             before = self._survey.calls
             self._stale = True
-            self._load()  # read the whole file: the known offsets may belong to another file
+            self._load()  # without the old index: its offsets may be wrong in the changed file
             self._derive()
             self._close_gaps(before)
         elif self._stale:

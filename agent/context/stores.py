@@ -1,4 +1,5 @@
-"""The list of all stores of a task's folder.  A new store is one line in `STORES` (`base.py` has the contract)."""
+"""The list of the stores of a task's folder, without the store of messages.jsonl. A new store is one line in `STORES`
+(`base.py` has the contract)."""
 
 from __future__ import annotations
 

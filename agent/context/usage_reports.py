@@ -2,8 +2,8 @@
 request.
 
 A server reports the tokens of the prompt and the tokens of the answer. The next request contains the same prompt and
-the stored part of the answer: thinking is not sent again (docs/wire.md, "Usage"). `MessageIndex` passes its records to
-this class; only reports after the newest cut count.
+the part of the answer that is sent again, usually without its thinking (docs/wire.md, "Usage"). `MessageIndex` passes
+its records to this class; only reports after the newest cut count.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 FURTHEST = 8
-"""The maximum factor by which an estimate of ordinary text is wrong, in both directions; a report that differs by more
-than this does not count the same text."""
+"""The maximum factor by which an estimate of ordinary text is wrong, in both directions; a server's number that differs
+by a larger factor cannot be the size of that text."""
 
 SLACK = 64
 """Differences of fewer than SLACK tokens are ignored, since chat templates add a few tokens."""
@@ -62,10 +62,10 @@ class UsageReports:
 
     All numbers are tokens: `read`, `stored` and `kept` by the server's count, a `MessageCost` by the program's counter.
 
-    `read` is the prompt of the newest valid report, 0 if there is none; `stored` is the part of its answer that the
-    next prompt contains, 0 if the server does not report it; `since` is the cost of later messages that are not in
-    `stored`. `added` is the cost of all messages after the reported prompt, including its answer. `thought` is the
-    tokens of the provider fields in the view up to the reported prompt.
+    `read` is the prompt of the newest report about the present view, 0 if there is none; `stored` is the part of its
+    answer that the next prompt contains, 0 if the server does not report it; `since` is the cost of later messages that
+    are not in `stored`. `added` is the cost of all messages after the reported prompt, including its answer. `thought`
+    is the tokens of the provider fields in the view up to the reported prompt.
 
     `kept` is the server's count for messages that the newest compaction left whole, the difference of two prompts;
     `kept_cost` is the estimate for the same messages.
@@ -84,7 +84,7 @@ class UsageReports:
     kept_cost: MessageCost = NOTHING
     is_partial: bool = False
     skips_fields: bool = False
-    _view: int = 0  # the view of the previous report, 0 if there is none
+    _view: int = 0  # identifies the view of the previous report, 0 if there is none
     _prompt: int = 0
     _growth: MessageCost = NOTHING  # estimated tokens of the messages after the previous report
     _fields: int = 0  # tokens of the provider fields in the view up to the previous report

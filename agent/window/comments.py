@@ -1,7 +1,8 @@
 """Selects the comments of people that a compaction carries over, within a budget of tokens: the newest first, and
 unchanged if possible.
 
-The selection uses the numbers in `context.index`; only comments that must be shortened are read from disk.
+The selection uses the numbers in `context.index`; only comments that must be shortened, and questions that comments
+answer, are read from disk.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def choose_comments(
     than half of the budget, or does not fit whole, is shortened to half of the tokens that are left, so that one long
     comment never displaces all older ones. The oldest comment may take all tokens that are left; a comment of which too
     little would be shown is left out. The newest comment may stay whole up to `newest` tokens, because the model works
-    on it; half of the budget then remains for the other comments.
+    on it; at least half of the budget then remains for the other comments.
 
     Conditions of the reviewers are never shortened; the other comments share the rest of the budget.
 

@@ -1,14 +1,14 @@
 """The compressor makes the view smaller by the first means of the strategy that frees enough, and records the
 compaction.
 
-The means of compaction, in the order that the strategy gives, are: mask old tool results, summarise the oldest groups,
-leave the oldest groups out, and finally the reset, which needs no model. A compaction splits no group (an answer with
-the results of its calls), and does not change the newest turn. Every means of compaction aims at a level that
-`compaction_target.py` computes. A summary is used only if `summary_check.py` accepts it. A means of compaction that
-would free less than a tenth of the view is not used, and the next one is tried; only the reset may free less, if the
-request fits afterwards. If two compactions in a row freed too little and the request does not fit, CompactionStuck is
-raised. Only a few numbers for each group of the conversation are in memory. `context.MessageStore.compact` ensures the
-order of the writes.
+There are four means of compaction: mask old tool results, summarise the oldest groups, leave the oldest groups out, and
+the reset, which needs no model; the strategy says which are tried before the reset, and in which order. A compaction
+splits no group (an answer with the results of its calls), and does not change the newest turn. Every means of
+compaction aims at a level that `compaction_target.py` computes. A summary is used only if `summary_check.py` accepts
+it. A means of compaction that would free less than a tenth of the view is not used, and the next one is tried; only the
+reset may free less, if the request fits afterwards. If two compactions in a row freed too little and the request does
+not fit, CompactionStuck is raised. Only a few numbers for each group of the conversation are in memory.
+`context.MessageStore.compact` ensures the order of the writes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ WHOLE_RESULTS = 0.4
 tokens; it masks more of them if it frees too little otherwise."""
 
 REST = 20
-"""After a failed compaction, the next attempt waits until the conversation has grown by `compress_at` / REST tokens."""
+"""After a failed compaction, the next attempt waits until the conversation has grown by `compress_at` / REST tokens,
+unless the request does not fit."""
 
 MOST_WEAK = 2
-"""The number of compactions in a row that free too little after which CompactionStuck is raised."""
+"""CompactionStuck is raised after this number of compactions in a row that freed too little, if the request does not
+fit."""
 
 ROUND_FILES = 20
 """Tokens of the heading above the content of files in the carry-over, and of the line ends around it."""
@@ -163,7 +165,8 @@ class ContextCompressor:
         return self._go(self._order(), force=force)
 
     def reset(self) -> None:
-        """Apply only the reset: the briefing, the carry-over and the newest groups stay in the view.
+        """Apply only the reset: the briefing, the carry-over, the newest groups and, if it fits, the summary stay in
+        the view.
 
         A reset sends no request to a model.
         """
@@ -257,8 +260,8 @@ class ContextCompressor:
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 
     def _without_progress(self, *, force: bool) -> None:
-        """Record a failed compaction; raises CompactionStuck if it is the second in a row and the request does not fit,
-        or a server has rejected it (`force`)."""
+        """Note a failed compaction, which delays the next; raises CompactionStuck if it is the second in a row in which
+        the request did not fit or a server had rejected the request (`force`)."""
         self._rest()
         used = self.assembler.tokens_in_use()
         if not force and used <= self.limits.input_limit:
@@ -359,7 +362,8 @@ class ContextCompressor:
         return self._leave_out("window", need)
 
     def _reset(self, need: CompactionNeed) -> int | None:
-        """Leave everything out of the view except the briefing, the carry-over and the newest groups that fit."""
+        """Leave everything out of the view except the briefing, the carry-over, the newest groups that fit and, if it
+        fits, the summary."""
         return self._leave_out("reset", need)
 
     def _leave_out(self, strategy: str, need: CompactionNeed) -> int | None:

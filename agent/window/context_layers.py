@@ -33,7 +33,7 @@ class MemoryLayer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssemblyOptions:
-    """Options for a single plan (the command `request` offers them too).
+    """Options for a single request plan (the command `request` offers them too).
 
     `working_memory_limit` is the maximum number of messages of the conversation; None means the configured number. If
     `include_session_summary` is False, the summary of the omitted messages is not sent.
@@ -53,8 +53,8 @@ class ContextMetadata:
     `cut` describes the effect of compactions: the strategy, the number of the last message that was left out, and that
     of the last tool result that was masked; None if there was no compaction.
 
-    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names the layers of
-    long-term memory that were unavailable when the task began.
+    `needs_compaction`: the planned request is over `token_limit` and a compaction can help.  `missing` names the layers
+    of long-term memory that were unavailable when the task began.
     """
 
     working_memory_count: int
@@ -119,5 +119,5 @@ class AssembledContext:
 
     @property
     def messages(self) -> Sequence[Json]:
-        """The messages of the request in the form in which they will be sent."""
+        """The messages of the request, read from the files at each access."""
         return FileMessages(self.plan)

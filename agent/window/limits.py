@@ -3,9 +3,9 @@ tokens at which a compaction starts.
 
 The window is the smallest of four windows: the configured one (`config.configured_window`), the loaded one that the
 server reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a
-model"). If the configured window is only assumed, and the server or an error has shown the true one,
-MLC_MAX_CONTEXT_TOKENS takes its place. All numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work. A
-larger window never results in a smaller limit.
+model"). If the configured window is only assumed, and the server or an error has shown the true one, the assumed one is
+not used; MLC_MAX_CONTEXT_TOKENS, if it is set, takes the place of the assumed one. All numbers are in tokens, and
+windows from 2,048 to 2,000,000 tokens work. A larger window never results in a smaller limit.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ UNKNOWN_OUTPUT = 8192
 that is less."""
 
 MARGIN_EXACT = 50
-"""The margin for errors of counting is the window without the reserve, divided by this number, if the model's own
-vocabulary counts."""
+"""The margin for errors of counting is the window without the reserve, divided by this number, if tokens are counted
+with the model's own vocabulary."""
 
 MARGIN_ESTIMATE = 16
 """The divisor of the margin for errors of counting if the counts are estimates, which are wrong by -7 to +4 % on a
 conversation (docs/counting.md, "How good it is")."""
 
 LEAST_ANSWER = 256
-"""The minimum number of tokens that an answer needs for one tool call: LEAST_ANSWER, or 1/LEAST_PART of a larger
-window, but never more than the reserve."""
+"""The smaller reserve `WindowLimits.least`, enough for one tool call, is the larger of LEAST_ANSWER tokens and
+1/LEAST_PART of the window, but at most the ordinary reserve."""
 
 LEAST_PART = 16
 
@@ -164,7 +164,8 @@ class WindowLimits:
         return min(self.output, max(self.least, self.most + self.least - tokens))
 
     def needed_for(self, tokens: int, *, exact: bool) -> int:
-        """The smallest window (a multiple of STEP) of which the hard limit is at least `tokens`."""
+        """The smallest window (a multiple of STEP) of which the hard limit is at least `tokens`, for a model whose
+        maximum length of an answer is unknown."""
 
         def most(steps: int) -> int:
             return WindowLimits.from_window([("", steps * STEP)], exact=exact).most
@@ -181,7 +182,8 @@ class WindowLimits:
         return low * STEP
 
     def explain(self, counter: Counter | None = None) -> str:
-        """Lines for `show` and `doctor`: every number with its source, and whether token counts are estimates."""
+        """Lines for `show` and `doctor`: the known windows with their sources, the limits, and, with a `counter`,
+        whether its counts are estimates."""
         least, *others = self.sources
         lines = [f"window {self.window:,} tokens: {least[0]}"]
         lines += [f"  {'not' if size > self.window else 'also'} {size:,}: {name}" for name, size in others]

@@ -1,5 +1,5 @@
-"""Reads the output of a command: the whole output from the task's folder `outputs/` if it is stored there, else the
-part in the record of the call.
+"""Reads the output of a command: the stored output from the task's folder `outputs/` if there is one, else the part in
+the record of the call.
 
 The result of a call is shortened, so a failing test in the middle of a long output is only in the stored file, which
 the field `output` of the record names. A stored output of a command is read once, line by line. At most `MOST` bytes of
@@ -29,7 +29,7 @@ LONGEST = 1 << 12
 memory."""
 
 NOTHING = "(no output)"
-"""The text of a result if the command printed nothing."""
+"""The text that a result has in place of the output if the command printed nothing."""
 
 ENDING = re.compile(r"\[([^\n]*)\]")
 """Matches the first line of a result, which describes how the command ended."""
@@ -40,12 +40,12 @@ _NAME = re.compile(r"outputs/[0-9]{4,9}\.txt")
 def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLines:
     """The output lines of the command in a record of tools.jsonl.
 
-    `folder` is the folder of the task, None if there is none. The record's `result` is used if the stored output is
-    missing, empty, unreadable or not text.
+    `folder` is the folder of the task, None if there is none. The record's `result` is used if there is no folder, or
+    the stored output is missing, empty, unreadable or not text.
     """
     result = recorded_output(record)
     name = record.get("output")
-    is_notice = result.startswith("(") and "\n" not in result  # the result is a notice that replaces binary output
+    is_notice = result.startswith("(") and "\n" not in result  # one line in parentheses replaces binary output
     if folder is not None and isinstance(name, str) and _NAME.fullmatch(name) and not is_notice:
         try:
             found = FailureLines(_stored(folder / name))
@@ -66,7 +66,8 @@ def recorded_output(record: Mapping[str, Any]) -> str:
 
 
 def _stored(path: Path) -> Iterator[str]:
-    """The lines of a stored output; raises OSError when it is not a regular file or cannot be read."""
+    """The lines of a stored output, without its middle if it has more than `MOST` bytes; raises OSError when it is not
+    a regular file or cannot be read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 
 class Hybrid:
-    """Masks old tool results first, then summarises the oldest groups: method C of docs/design/compression.md, 4."""
+    """Masks old tool results; if that is not enough, summarises the oldest groups: method C of
+    docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means of this strategy: mask tool results, then summarise."""
+        """The means of this strategy: mask tool results; if that is not enough, summarise the oldest groups."""
         return ("mask", "summary")
 
 

@@ -1,4 +1,5 @@
-"""Merges the previous summary into a new one that lacks some of its names, section by section.
+"""Merges lines of the previous summary into a new summary that lacks some names of the previous one, section by
+section.
 
 The names of a summary are its paths, identifiers, ids, numbers and short quotations (`identifiers.py`).  Lines of the
 previous summary with missing names are inserted below their heading if the new summary has the same heading, otherwise
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     Count = Callable[[str], int]
 
 KEPT_SHARE = 0.75
-"""The share of the previous summary's names, by weight, that a new summary must contain to be used without lines of the
-previous one."""
+"""A new summary that contains at least this share of the previous summary's names, by weight, is used even if no line
+of the previous one fits in addition."""
 HALF = 0.5
 """If a new summary contains less than the share HALF of the previous summary's names, it counts as worse than the
 previous one, which then stays whole if it fits."""
@@ -36,8 +37,8 @@ def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
     then within the budget and its tolerance: all lines of both summaries (only if `text` has less than HALF of the
     names), then the whole `text` with those lines of the previous summary that contain missing names. If no candidate
     fits, the result is the previous summary, or those of its lines that are needed for the names, with the first lines
-    of `text`; a `text` that has only lines of the previous summary gives the previous summary. Raises BadSummary if
-    nothing with enough names fits.
+    of `text`. If `text` contains fewer names and only lines of the previous summary, the previous summary is returned.
+    Raises BadSummary if nothing with enough names fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)

@@ -1,5 +1,5 @@
 """Makes the requests for a summary and their files; if the text is too long for the summariser (the model that writes
-it), it is summarised in pieces.
+the summary), the text is summarised in pieces.
 
 A request is the configured prompt with the messages in the form that `transcript.py` gives them. Requests for a summary
 are no part of the conversation. The module `summary_check.py` checks each answer to a summary request. `compressor.py`
@@ -59,7 +59,7 @@ LEAST_ROOM = 256
 """The minimum number of tokens for the messages of one piece; a smaller piece cannot be summarised well."""
 
 TASK_SHARE = 8
-"""The briefing takes at most this fraction (1/8) of the tokens of a request for a summary."""
+"""The briefing takes at most 1/TASK_SHARE of the tokens of a request for a summary."""
 
 
 class Summariser(Protocol):
@@ -200,7 +200,7 @@ class PiecewiseSummary:
                 if shrinks > SHRINKS:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
-                self.client.input_limit = room  # this limit also bounds the answer, which may have been too long
+                self.client.input_limit = room  # the client limits the answer to a third of it
                 transcript.limit(self._tokens_left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")
@@ -235,12 +235,13 @@ class PiecewiseSummary:
         return min(room // TASK_SHARE, self._size(self.task)) if self.task else 0
 
     def _size(self, text: str) -> int:
-        """The tokens of a text in a request, by the estimate as it is now, since each report may correct it."""
+        """The number of tokens of a text in a request, counted again at each call, since each token count that a server
+        reports may correct the estimate."""
         return ((cautious_of(self.counter) if self.is_strange else None) or self.counter).count(text)
 
     def _piece(self, transcript: Transcript, start: int, running: str, room: int, *, again: bool) -> tuple[int, Source]:
         """Write a summary request with as many messages as fit, from byte `start` of the file on; returns the offset
-        after them, and the facts about them."""
+        after them, and their number of tokens and their names for the check of the answer."""
         left = self._tokens_left(running, room)
         behind, known, names = start, Source(), dict(transcript.names)
         before, end = transcript.edges()
@@ -276,8 +277,8 @@ class PiecewiseSummary:
         return behind, known
 
     def _line(self, transcript: Transcript, record: Json, must: int) -> tuple[str, int]:
-        """Returns (line, tokens) for a record; with `must`, for the first record of a piece, it is shortened to at most
-        `must` tokens."""
+        """Returns (line, tokens) for a record. The first record of a piece is shortened to at most `must` tokens; for
+        the other records `must` is 0, and they stay whole."""
         text = transcript.line(record)
         tokens = most = self._size(text)
         while must and tokens > must and most:

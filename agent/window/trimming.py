@@ -1,8 +1,8 @@
 """Shortens the newest turn if no compaction of older messages can make the request fit.
 
-The results of the newest answer's calls, and messages after it, are replaced by their beginning, a notice and their
-end; the tool `read_output` can still read the whole text. All texts of the newest turn are shortened to the same
-maximum size, so that small texts stay whole (water-filling). A trim is one line of compactions.jsonl
+Long results of the newest answer's calls, and long messages after that answer, are replaced by their beginning, a
+notice and their end; the tool `read_output` can still read the whole text. All texts of the newest turn are shortened
+to the same maximum size, so that small texts stay whole (water-filling). A trim is one line of compactions.jsonl
 (`context.MessageStore.trim`).
 """
 
