@@ -2,7 +2,7 @@
 
 Rows and locks show which workers live, so workers of a daemon that was killed count too.  The same sweep closes or
 releases rows of workers that ended and could not write their row.  `supervisor.py` calls `requeue` at each sweep and
-after each worker that a signal ended.
+after each worker that a signal or the watchdog ended.
 """
 
 from __future__ import annotations
@@ -107,17 +107,18 @@ class DeadRows:
             del self.owed[uuid]
 
     def is_alive(self, row: Row) -> bool:
-        """Whether a worker of the row lives, for a row of this base_dir; if no worker lives, the processes of the task
-        are killed."""
+        """Whether a worker of the row, which belongs to this base_dir, lives or its end is handled by the watchdog; if
+        not, the processes of the task are killed."""
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True
-        # the watchdog closes the row of a worker that it ended because of the memory limit
+        # the watchdog closes the row of a worker that it ended because of the memory limit, so the row must not be
+        # queued again
         if self.watchdog.is_too_large(row) or self.holds_lock(row):
             return True
         pid = living_holder(row.lease_owner)
         if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
-            proc.kill_group(pid)  # the process is killed, since somebody removed the task's folder while it ran
+            proc.kill_group(pid)  # its lock is gone, since the task's folder was removed
             proc.wait_gone(pid)
         process_groups.end_tree(self.settings.base_dir, row.uuid)
         return False

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 60.0
-"""Seconds between two searches for due jobs; in addition, each end of a task on this host causes a search."""
+"""Seconds between two searches for due jobs; in addition, each end of a job, and of a task on this host, causes a
+search."""
 LISTED = 20
 """Maximum number of rows that one search for jobs examines: the folders of some rows may be in another base_dir of this
 host."""
 LOST_DAYS = 7
-"""Days after which the extraction of a task is given up if no host has the folder of the task."""
+"""Days after which the extraction of a task is given up if this host, which had the task last, does not find its
+folder."""
 OVERDUE_SECONDS = 1800.0
 """Seconds after which a running job counts as hung and is killed."""
 END_SECONDS = 2.0
@@ -74,9 +76,11 @@ class ExtractionRunner:
         return self._process.pid if self._process is not None else None
 
     def step(self, *, look: bool, starts: bool = True) -> None:
-        """Read the events of the running job, and start the next one that is due, unless `starts` is False.
+        """Read the events of the running job, kill it if it is overdue, and, when none runs, start the next one that is
+        due, unless `starts` is False.
 
-        The method searches for due jobs when a job has ended, when `look` is set, and every LOOK_SECONDS."""
+        The method searches for ended tasks whose extraction is due when a job has ended, when `look` is set, and every
+        LOOK_SECONDS."""
         if self._process is not None:
             self._read()
             if self._process.exitcode is None:
@@ -143,7 +147,7 @@ class ExtractionRunner:
         self._fork(process.index, request)
         self.uuid, self.request = "", request
         if self._process is None:
-            # The request can be dropped, since the repository's history is also indexed after each task.
+            # No process could be started; the request is dropped, since the history is also indexed after each task.
             self._done_with_request()
 
     def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
@@ -191,8 +195,8 @@ class ExtractionRunner:
             self.request = None
 
     def stop(self) -> None:
-        """End the job's process.  The extraction of a task is then due again later; a request to index a history is
-        dropped, since the history is also indexed after each task."""
+        """End the process of the job that runs, if there is one. The extraction of a task is then due again later; a
+        request to index a history is dropped, since the history is also indexed after each task."""
         if self._process is None:
             return
         forkserver.send_signal(self._process, signal.SIGTERM)

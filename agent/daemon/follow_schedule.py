@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 5.0
-"""Seconds between two checks of the log, and so the delay after which a host gets the memories of another host."""
+"""Seconds between two checks of the log, and so about the longest time until a host gets the new memories of another
+host."""
 PAUSE_SECONDS = 60.0
 """Seconds before the process that follows the log is started again after it changed nothing, since memory.db or the
-server may be unusable."""
+server may be unusable; also the seconds between two checks if the hosts share no log."""
 
 
 class FollowSchedule:
@@ -43,8 +44,9 @@ class FollowSchedule:
         self._alone: tuple[int, bool] = (0, False)
 
     def is_due(self) -> bool:
-        """Whether memory.db has to get new entries of the log now; True at the first check, so that entries that only
-        this host has are imported.
+        """Whether the process that follows the log has to start now: memory.db lacks entries, or bytes of forgotten
+        texts remain. If hosts share the log, True at the first check too, so that entries that only this host has get
+        into the log.
         """
         now = clock.monotonic()
         if now < self._look_at:

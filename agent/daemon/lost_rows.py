@@ -27,7 +27,7 @@ class LostRows:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and must exist until their end
+        self.staying: dict[str, Row] = {}  # open rows among the newest of the last sweep, by uuid
 
     def restore(self) -> bool:
         """Restore lost rows from the folders of tasks in this base_dir; returns whether rows were lost."""

@@ -1,5 +1,6 @@
-"""Repairs rows of the ledger and folders of tasks that do not match, before a daemon starts any task: a crash, a power
-loss or a person's change may have caused that. The names of events are in brackets.
+"""Repairs rows of the ledger and folders of tasks that do not match, before a daemon starts any task, and in part at
+each sweep (`dead_rows.py`): a crash, a power loss or a person's change may have caused that. The names of events are in
+brackets.
 
 * The row is closed, the folder is in `running/`: the folder is moved; the poller sends missing notifications
   (`folder_moved`).
@@ -48,8 +49,8 @@ OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 
 def reconcile(wiring: Wiring) -> int:
-    """Make the ledger and the folders agree when a daemon starts; returns how many lost rows were restored from their
-    folders. Raises DiskError or LedgerError."""
+    """Make the ledger and the folders agree when a daemon starts, or when base_dir or tasks.db was replaced; returns
+    how many lost rows were restored from their folders. Raises DiskError or LedgerError."""
     restored = restore_rows(wiring)
     quarantine(wiring)
     adopt_ended(wiring, [row for status in OPEN for row in wiring.ledger.list(status)])
@@ -62,7 +63,7 @@ def reconcile(wiring: Wiring) -> int:
 
 
 def quarantine(wiring: Wiring) -> None:
-    """Move everything in `running/` that is no folder of a task to `quarantine/`.
+    """Move everything in `running/` that is no folder of a task (`misplaced_reason`) to `quarantine/`.
 
     Hidden entries of `running/` do not belong to the program and stay.
     """
@@ -119,7 +120,8 @@ def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
         with items.handling(row.uuid):
             if not (is_uuid(row.uuid) and durable_files.is_real_dir(folder)) or _is_held(folder):
                 continue
-            # The row is read again, since a worker closes the row before it moves the folder.
+            # The row is read again, since a worker closes the row before it moves the folder: `row` may be older than
+            # that.
             now = wiring.ledger.get(row.uuid)
             if now is not None and now.status not in CLOSED_STATUSES:
                 with suppress(ClaimLost):  # another process has claimed or closed the row meanwhile

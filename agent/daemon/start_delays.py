@@ -2,8 +2,9 @@
 
 A task waits because it is left to another host, because a hold of `start_holds.py` applies, because its workers could
 not even claim it (for example if its folder is not writable), or because its workers were killed again and again. After
-workers that could not claim the task or were killed, each wait is longer than the one before. `supervisor.py` starts no
-worker for a task that waits. `health.py` writes the delays and their reasons to a file for the commands and the page.
+workers that could not claim the task or were killed, each wait is longer than the one before, up to LONGEST_SECONDS.
+`supervisor.py` starts no worker for a task that waits. `health.py` writes the delays and their reasons to a file for
+the commands and the page.
 """
 
 from __future__ import annotations
@@ -61,21 +62,23 @@ class StartDelays:
         self.held_back.add(uuid)
 
     def release_all(self) -> None:
-        """End the waiting of the tasks that were held back."""
+        """End the waiting of the tasks that were held back, except those of which a start was refused since then."""
         for uuid in self.held_back:
             if self.known.get(uuid, (1, 0.0))[0] == 0:
                 del self.known[uuid]
         self.held_back.clear()
 
     def postpone(self, uuid: str, why: str) -> float:
-        """Let the task wait after a refused start, each time longer than the last; returns the number of seconds."""
+        """Let the task wait after a refused start, each time longer than the last, up to LONGEST_SECONDS; returns the
+        number of seconds."""
         count = self.known.get(uuid, (0, 0.0))[0] + 1
         seconds = min(LONGEST_SECONDS, 2.0**count)
         self._delay(uuid, count, seconds, why)
         return seconds
 
     def explained(self) -> dict[str, StartDelay]:
-        """The tasks with a delay that has not ended, and its reason; a hold has its reason in `start_holds.py`."""
+        """The delays with a reason that have not ended, by task; a delay by a hold is not among them, since
+        `start_holds.py` has its reason."""
         now = clock.monotonic()
         return {uuid: delay for uuid, (end, delay) in self.reasons.items() if now < end}
 

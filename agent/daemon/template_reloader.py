@@ -35,8 +35,8 @@ class TemplateReloader:
         prompts.set_replacements(self.loader.refresh())
 
     def download_if_due(self) -> None:
-        """Download the set of templates if the last try was `prompts.ttl_seconds` ago; only this thread waits for the
-        server."""
+        """Download the set of templates at the first call, and when the last try was at least `prompts.ttl_seconds`
+        ago; only this thread waits for the server."""
         now = clock.monotonic()
         if self._downloaded_at is None or now - self._downloaded_at >= self._seconds:
             self._downloaded_at = now

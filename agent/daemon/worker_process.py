@@ -57,7 +57,7 @@ class ExitCodes:
         return self.before | set(self.last.values())
 
     def worst(self) -> int:
-        """The exit code of the whole daemon: 0 when every task went well or was drained, 1 when a task failed, 3 when
-        the environment caused all failures."""
+        """The exit code of the whole daemon: 0 if every task went well or was drained, 3 if the environment caused all
+        failures, else 1."""
         codes = self.codes() - {0, EXIT_DRAINED}
         return 0 if not codes else 3 if codes == {3} else 1
