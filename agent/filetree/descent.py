@@ -268,6 +268,7 @@ def walk(
     listings: list[Iterator[str]] = []
     large: list[int] = []  # positions in `listings` of large folders with names that are still being read
     above: list[WalkedEntry] = []
+    denied: OSError | None = None  # why the entries of the current folder cannot be read
     try:
         listings.append(_listing(way, order, only, lazily=True))
         while True:
@@ -285,6 +286,11 @@ def walk(
                     way.find_back()
                     _close(listings[len(way.names) + 1 :])
                     del listings[len(way.names) + 1 :]
+                else:
+                    if denied is not None and on_error is not None:
+                        above[-1].folder = way.here
+                        on_error(above[-1], denied)
+                denied = None
                 while large and large[-1] >= len(listings):
                     large.pop()
                 while len(above) > len(way.names):
@@ -293,6 +299,13 @@ def walk(
             try:
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
             except FileNotFoundError:
+                continue
+            except PermissionError as error:  # the mode of the folder allows to list it, but not to enter it
+                if on_error is None or not above:
+                    raise
+                denied = error
+                _close(listings[-1:])
+                listings[-1] = iter(())
                 continue
             entry = WalkedEntry(way.here, name, status, way.names)
             yield entry

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import contextmanager
 
 import pytest
 from deep_tree import DEEP, make_deep
@@ -137,6 +138,46 @@ def test_read_only_and_closed_folders_are_removed(tree):
     (tree / "closed").chmod(0)
     filetree.remove(tree)
     assert not tree.exists()
+
+
+@contextmanager
+def without_rights_of_root():
+    """In this block the process has the rights of an ordinary user, the owner of the tree."""
+    if ROOT:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if ROOT:
+            os.seteuid(0)
+
+
+def test_folders_that_may_be_listed_but_not_entered_end_no_measurement(tree, monkeypatch):
+    closed = {f"closed{number}" for number in range(10)}
+    for name in (*closed, *(f"open{number}" for number in range(10))):
+        (tree / name).mkdir()
+        (tree / name / "file").write_bytes(b"x" * 1000)
+        (tree / name / "link").hardlink_to(tree / name / "file")
+    if ROOT:
+        for path in (tree, *tree.glob("**/*")):
+            os.chown(path, 65534, 65534)
+    for name in closed:
+        (tree / name).chmod(0o444)
+    monkeypatch.chdir(tree)
+    missed = []
+    with without_rights_of_root():
+        assert filetree.size(".") == 10 * 2 * 1000
+        *_, use = filetree.measuring(".")
+        entries = [
+            (entry.path, entry.left) for entry in walk(".", on_error=lambda entry, _error: missed.append(entry.path))
+        ]
+        with pytest.raises(PermissionError):
+            list(walk("."))
+    assert (use.files, use.whole) == (30, True)
+    assert sorted(missed) == sorted(closed)
+    assert {path for path, left in entries if left} == set(os.listdir(tree))
+    for name in closed:
+        (tree / name).chmod(0o755)
 
 
 def test_what_is_not_there_and_what_is_no_folder(tree):

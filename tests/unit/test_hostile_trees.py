@@ -43,7 +43,7 @@ LEAVES = st.sampled_from(
         *("fifo", "socket", "hard link", *(("device",) if ROOT else ())),
     ]
 )
-MODES = st.sampled_from([0o755, 0o755, 0o700, 0o555, 0o111, 0o000, 0o7777])
+MODES = st.sampled_from([0o755, 0o755, 0o700, 0o555, 0o444, 0o111, 0o000, 0o7777])
 TREES = st.recursive(
     LEAVES, lambda inner: st.tuples(MODES, st.dictionaries(NAMES, inner, max_size=5)), max_leaves=25
 ).filter(lambda tree: isinstance(tree, tuple))
