@@ -96,7 +96,7 @@ def _events(task: TaskRecord, row: Row) -> Iterator[SessionEvent]:
     yield SessionEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
     for failure in task.failures:
         said = [others.divide(one) for one in dict.fromkeys((failure.command, failure.passed)) if one]
-        trust = own if all(one.own for one in said) else OUTSIDE
+        trust = OUTSIDE if any(one.repeated for one in said) else own
         yield SessionEvent(f"command-{failure.seq}", COMMAND, "tool", command_text(failure), trust, failure.at)
         output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
         yield SessionEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)

@@ -65,6 +65,13 @@ def test_comments_count_only_where_the_forge_leaves_strangers_out(events):
     assert (found["comment-4-1"].trust, found["summary"].trust) == (0, 0)
 
 
+def test_a_command_with_a_sentence_of_a_file_has_no_trust_even_beside_words_of_the_model(events):
+    found, *_ = events(
+        calls=[call("read_file", PLANTED, path="AGENTS.md"), command(f'echo "A note of mine. {PLANTED}"', 1, "no")]
+    )
+    assert found["command-2"].trust == 0
+
+
 def test_what_a_file_told_the_model_to_say_is_worth_as_little_as_the_file(events):
     found, *_ = events(
         calls=[call("read_file", PLANTED, path="AGENTS.md")],
