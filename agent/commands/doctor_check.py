@@ -9,7 +9,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One finding of `doctor` about a part of the machine.
+    """One finding of `doctor` about the machine, the configuration or a host that the program uses.
 
     `state` is ok, warn or fail; `advice` is "" if there is nothing to do.
     """

@@ -131,8 +131,8 @@ def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """Replace `${NAME}` in every text of the layer, in place; `$${` is a literal `${`.
 
     A text of the configuration with an unset or empty variable is removed, so that the default applies, and is returned
-    as (key, NAME): it is an error only if its section is in use. Raises ConfigError for `${…}` around anything but a
-    name.
+    as (key, NAME): `load` reports it as an error if its section is in use and no later layer sets the key. Raises
+    ConfigError for `${…}` around anything but a name.
     """
     missing: list[tuple[Path, str]] = []
 

@@ -242,7 +242,8 @@ class Settings(Section):
 
     @property
     def root(self) -> Path:
-        """The folder of config.yaml, or the current folder when there is no config.yaml."""
+        """The folder of config.yaml; the current folder if there is no config.yaml and the caller has named no other
+        folder."""
         return self._root
 
     @property

@@ -62,8 +62,8 @@ class Feedback:
     store: MemoryStore
 
     def of_pull(self, row: Row) -> int:
-        """Add the end of the pull request (merged or closed) to the episodes of all tasks on its branch; return the
-        number of changed episodes."""
+        """Add the end of the pull request (merged or closed) to the episodes of the newest GENERATIONS tasks on its
+        branch; return the number of changed episodes, 0 if the pull request is open."""
         state = row.pull_state
         if state not in NOTES:
             return 0
@@ -80,7 +80,7 @@ class Feedback:
     def of_review(self, row: Row, task: TaskRecord) -> int:
         """If a comment on the result of an earlier task started this task, add the comment to the earlier task's
         episode; return the number of changed episodes. Nothing is added if the earlier task did not complete or has no
-        branch, or if comments of people who may not ask for work are taken."""
+        branch, or if the forge also passes on comments of people who may not ask for work."""
         parent = self.wiring.ledger.get(row.parent_uuid) if row.parent_uuid and row.started_by else None
         if parent is None or parent.status is not Status.COMPLETED or not parent.branch:
             return 0

@@ -44,8 +44,8 @@ TRIES = 3
 PAUSES = (60.0, 600.0)
 """Seconds to wait after the first and after the second failed try."""
 AWAY_SECONDS = 600.0
-"""Seconds to wait when memory.db cannot be opened.  A try that fails for this reason is not counted, since the count is
-in memory.db."""
+"""Seconds to wait when memory.db cannot be used. If memory.db cannot be opened, the try is not counted, since the count
+is in memory.db."""
 LONGEST_ERROR = 500
 
 
@@ -215,7 +215,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, j
         raise
     except (Fenced, MemoryUnavailable):
         raise
-    except Exception as error:  # noqa: BLE001 - any error of a job counts as a failed try, of at most TRIES
+    except Exception as error:  # noqa: BLE001 - every other error counts as a failed try of at most TRIES
         return _record_failed_try(wiring, store, job, row, attempt, error)
     lease.check()
     store.jobs.end(job.id, jobs.DONE)

@@ -1,7 +1,7 @@
 """Makes facts, preferences and reflections of a task from one answer of a model.
 
-`model_request.py` sends the request, `proposals.py` checks the answer.  A reflection (a lesson for later tasks) is in
-quarantine until the result of its task is verified, or another task gives a similar reflection.
+`model_request.py` sends the request, `proposals.py` checks the answer. A reflection (a lesson for later tasks) is in
+quarantine until the result of its task is verified or merged, or another task gives a similar reflection.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class ModelExtraction:
     def run(self, events: Sequence[SessionEvent], ids: Mapping[str, int]) -> tuple[int, int]:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
-        `events` are those that the model may see. No request is sent for a task that has only an outcome, or that has
-        used up its limits of money or tokens or the repository's limit of money for today. `run` raises the errors of
-        the model client to the caller.
+        `events` are those that the model may see. If an earlier try has recorded an answer, that answer is used. No
+        request is sent for a task that has only an outcome, or that has used up its limits of money or tokens or the
+        repository's limit of money for today. `run` raises the errors of the model client to the caller.
         """
         if all(one.source == "outcome" for one in events):
             return 0, 0
@@ -101,7 +101,7 @@ class ModelExtraction:
         for name in found.get("shown") or ():
             try:
                 record = self.writer.store.get_memory_record(str(name))
-            except UsageError:  # forgotten since
+            except UsageError:  # somebody has forgotten the record since the request
                 continue
             shown += [record] if record.status == "active" else []
         return shown

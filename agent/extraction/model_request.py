@@ -139,8 +139,8 @@ def model_of(settings: Settings) -> tuple[str, str | None]:
 def prompt_of(
     events: Sequence[SessionEvent], known: Sequence[MemoryRecord], room: int, counter: Counter, *, verified: bool
 ) -> str:
-    """The text of the extraction request, with the events in at most about `room` tokens. Of a long event, the request
-    contains only beginning and end."""
+    """The text of the extraction request, with the events in about `room` tokens at most, but with up to 200 tokens of
+    each event. Of a long event, the request contains only beginning and end."""
     marker = new_marker()
     most = max(200, room // max(1, len(events)))
     shown = [
@@ -156,8 +156,8 @@ def prompt_of(
 
 
 def said_by(answer: Answer) -> Any:
-    """The arguments of the tool call in an answer, else the JSON object in its text (for a model that does not call
-    tools); None if the answer has neither."""
+    """The arguments of the call of the tool `TOOL` in an answer, else the JSON object in its text (for a model that
+    does not call tools); None if the answer has neither."""
     for call in answer.calls:
         if call["name"] == TOOL and "invalid" not in call:
             return call["arguments"]

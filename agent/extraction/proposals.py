@@ -3,8 +3,8 @@
 A proposal names the event from which it comes. The proposal must quote that event literally, and at least half of the
 proposal must occur there; the event must have trust, and for a preference it must be a text of a person. A proposal
 that breaks one of the rules about its event, or is too long, is dropped with a reason. A proposal with the action SKIP
-is skipped. A proposal may replace a record only if the request contained that record, and the record has the same
-strategy, no more trust and no pin; otherwise the proposal becomes a new record.
+is skipped. A proposal with the action UPDATE replaces a record only if the request contained that record, and the
+record has the same strategy, no more trust than the event and no pin; otherwise the proposal becomes a new record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOOL = "remember"
 ADD, UPDATE, SKIP = "ADD", "UPDATE", "SKIP"
 STRATEGIES = ("facts", "preferences", "reflections")
 MOST = 8
-"""Maximum number of a model's proposals of each strategy that are read."""
+"""Maximum number of a model's proposals of each strategy that are read; further ones are dropped."""
 LONGEST = 400
 """Maximum number of characters of a model's proposal."""
 QUOTED = 4

@@ -80,8 +80,8 @@ class TaskExtraction:
         return self.extracted
 
     def _each(self, parts: Sequence[Callable[[], None]]) -> None:
-        """Run every part, and raise the first error afterwards, so that a model that cannot be reached does not prevent
-        the episode."""
+        """Run every part, and raise the first error afterwards, so that the error of one part does not prevent the
+        others. Only Fenced and MemoryUnavailable are raised at once."""
         failed: Exception | None = None
         for part in parts:
             self.check()

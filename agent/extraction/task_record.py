@@ -54,7 +54,8 @@ MEMORY = "memory"
 @dataclass(frozen=True, slots=True)
 class PersonText:
     """A text that a person wrote in a task. `source` is one of PEOPLE, `seq` the number of its message. `version` tells
-    a version of a comment from all others of the issue; "" in a conversation that does not record it."""
+    a version of a comment from all others of the issue; "" for a text that is no comment, and in a conversation that
+    does not record versions."""
 
     source: str
     author: str
@@ -127,8 +128,8 @@ class TaskRecord:
 
     @property
     def ended_by_model(self) -> bool:
-        """Whether the model wrote the text of the task's end.  If it did not, this program wrote that text, which may
-        contain an error message of a server."""
+        """Whether the model wrote the text of the task's end, also True if no final state is recorded. Otherwise this
+        program wrote that text, which may contain an error message of a server."""
         return self.ending is None or self.ending.outcome.end in (End.FINISHED, End.ANSWERED, End.ASKED)
 
     @property
@@ -137,8 +138,8 @@ class TaskRecord:
         return self.ending.message if self.ending is not None else ""
 
     def texts_of_others(self) -> Iterator[str]:
-        """Texts that the model read and that no person wrote for this task: results of tools (those of `recall` too),
-        rules of the repository, memories of earlier tasks."""
+        """Texts that the model read and that no person wrote for this task: results of tools (those of `recall` too,
+        but not those of the tools in WORDS), rules of the repository, memories of earlier tasks."""
         for _, record in records(self.folder / "tools.jsonl"):
             if record.get("tool") not in WORDS:
                 yield str(record.get("result") or "")
@@ -176,7 +177,7 @@ def read_task(folder: Path) -> TaskRecord:
 
 
 def _statements(folder: Path, marker: str) -> Iterator[PersonText]:
-    """The texts of people in the order of the conversation, each once.
+    """The texts of people in the order of the conversation, each once, the first MOST_STATEMENTS.
 
     The conversation may have the briefing twice, the second time shortened, and a comment twice, if a process died
     between the append of its text and the move of the cursor.
@@ -227,7 +228,8 @@ def _calls(folder: Path, after: int) -> Iterator[Json]:
 
 
 def _read_calls(found: TaskRecord) -> None:
-    """Set plan, failures, written files and summary of `found` from the tool calls of the task."""
+    """Set plan, commands, failures, written files and summary of `found` from the tool calls of the task, without those
+    that a fork copied from another task."""
     repairs = _Repairs(found.folder)
     written: dict[str, None] = {}
     for record in _calls(found.folder, _forked_at(found.folder)):

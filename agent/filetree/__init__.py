@@ -5,7 +5,7 @@ become a symlink, even between two system calls. The mode of a folder in a hosti
 may be thousands of folders deep, so that its paths exceed the kernel's limit. A folder of a hostile tree may contain
 millions of names. Since a tree that a foreign command wrote may be hostile, each folder of it is opened by name
 relative to the descriptor of its parent, and never through a link. No function of the package `filetree` is recursive,
-no paths are joined, and the names of a folder are not all loaded at once.
+no paths are joined, and the names of a large folder are not all loaded at once (`descent.LISTED`).
 
 All code of this program that reads or changes a tree after a command ran uses the package `filetree`, or `treecopy`,
 which is built on it; `scripts/tree_rules.py` checks this.  Git reads a tree after a command through `git_guard`.

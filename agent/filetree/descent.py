@@ -27,7 +27,7 @@ HELD = 64
 """A walk has the descriptors of at most this many folders of its path open at once, at any depth."""
 
 LISTED = 10_000
-"""A walk loads at most this many names of one folder at once.
+"""Maximum number of names of one folder that a walk loads at once, if fewer than LARGE larger folders are open.
 
 The listing of a folder with more than LISTED names stays open, with its own descriptor. At most LARGE nested folders
 are read lazily, name by name; in folders below them all names of a folder are loaded.
@@ -37,7 +37,8 @@ LARGE = 64
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of an entry that is gone or no longer a folder, because a process changes the tree during the walk."""
+"""Errors of an entry that is gone or no longer a folder, because a process changes the tree during the walk; the walk
+then treats the entry as an empty folder."""
 
 
 class WalkedEntry:
@@ -103,8 +104,8 @@ class Descent:
         return self._open[-1]
 
     def enter(self, name: str, *, repair: bool = False) -> None:
-        """Move the position down into the folder `name`. Raises OSError if the entry `name` is not a folder; the
-        position is then unchanged."""
+        """Move the position down into the folder `name`. Raises OSError if the entry `name` is not a folder or cannot
+        be opened; the position is then unchanged."""
         self._push(open_folder(name, self.here, repair=repair), name)
 
     def _push(self, descriptor: int, name: str) -> None:
@@ -193,8 +194,8 @@ def identity_of(descriptor: int) -> Identity:
 
 
 def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repair: bool = False) -> int:
-    """Open the folder `name` and return its file descriptor.  Raises OSError if `name` is not a folder, or if its last
-    part is a symbolic link.
+    """Open the folder `name` and return its file descriptor. Raises OSError if `name` is not a folder or cannot be
+    opened, or if its last part is a symbolic link.
 
     With `repair` the owner of the folder gets the permissions to read, write and enter it that its mode lacks.
     """
@@ -255,11 +256,11 @@ def walk(
 
     `within` is the file descriptor of the folder that `top` is relative to. `order(names, depth)` sorts the names of
     one folder. With `only` the walk yields all folders, and the other entries that have a name in `only`; the remaining
-    entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened is passed
-    to `on_error`, and is yielded a second time (`WalkedEntry.left`) like any other folder. A folder that was moved
-    during the walk is passed to `on_error` too; the walk then continues in the nearest folder above it that was not
-    moved. Without `on_error` a folder that cannot be opened, or that was moved, raises OSError. Entries of the tree
-    that disappear during the walk are skipped. Raises OSError if `top` is not a folder.
+    entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened, or that
+    may be listed but not entered, is passed to `on_error`, and is yielded a second time (`WalkedEntry.left`) like any
+    other folder. A folder that was moved during the walk is passed to `on_error` too; the walk then continues in the
+    nearest folder above it that was not moved. Without `on_error` such a folder, or one that was moved, raises OSError.
+    Entries of the tree that disappear during the walk are skipped. Raises OSError if `top` is not a folder.
 
     A walk holds at most LISTED names of each folder on its path in memory; below LARGE nested large folders it holds
     all names.
@@ -300,7 +301,7 @@ def walk(
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            except PermissionError as error:  # the mode of the folder allows to list it, but not to enter it
+            except PermissionError as error:  # the folder may be listed, but not entered
                 if on_error is None or not above:
                     raise
                 denied = error

@@ -10,7 +10,8 @@ from agent.filetree.descent import walk
 
 
 def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
-    """Remove the file or tree at `path`, without following links.
+    """Remove the file or tree at `path`, without following links. `within` is the descriptor of the folder that `path`
+    is relative to.
 
     Each folder without write permission is made writable before its content is removed.  Raises FileNotFoundError if
     `path` does not exist, otherwise the OSError of the first entry that cannot be removed.
@@ -33,7 +34,7 @@ def _remove(name: str, within: int) -> None:
     for entry in walk(name, within=within, repair=True):
         if entry.is_folder and not entry.left:
             continue
-        with suppress(FileNotFoundError):  # another process removes the tree too
+        with suppress(FileNotFoundError):  # another process may remove the tree too, so a missing entry is no error
             if entry.left:
                 os.rmdir(entry.name, dir_fd=entry.folder)
             else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def size(top: str | os.PathLike[str]) -> int:
-    """The total bytes of the regular files below `top`; unreadable entries count as 0."""
+    """The total bytes of the regular files below `top`; files in folders that cannot be read count as 0."""
     total = 0
     with suppress(OSError):
         for entry in walk(top, on_error=pass_over):

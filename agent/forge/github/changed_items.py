@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 def changed_in(forge: GitHubAdapter, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
     """Number → time of the last change, for the changed issues and pull requests of a repository; {} if the repository
-    is gone or has no issues."""
+    is gone, hidden from the token, or has its issues switched off."""
     name = f"{owner}/{repo}"
     since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
     query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
     try:
         path = f"{forge.places.project(owner, repo).path}/issues"
-        # the poll for tasks reports invalid items of the list
+        # an invalid item of the list is left out here, and reported by the poll for tasks
         listed = forge.wire.pages(path, query=query, odd=lambda _error: None)
         items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
     except IssueUnreadable:
-        return {}  # the repository is gone, which the poll for waiting issues reports
+        return {}  # the repository is gone or hidden from the token, which the poll for waiting issues reports
     except ForgeRefused as error:
         if error.status not in (404, 410):
             raise
-        return {}  # issues are switched off in this repository
+        return {}  # issues are switched off in this repository, or the repository is gone or hidden from the token
     return changes.update(name, items)
 
 
@@ -43,7 +43,7 @@ def recent_in(forge: GitHubAdapter, owner: str, repo: str, since: str) -> Iterat
     """(key, title and text as a comment, time of the last change) of each open issue or pull request that has changed
     since `since`; pull requests that the program has opened are left out."""
     query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
-    # The poll for waiting issues reports an unreadable repository.
+    # An unreadable repository ends this list, and is reported by the poll for waiting issues.
     with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
         path = f"{forge.places.project(owner, repo).path}/issues"
         for item in forge.wire.pages(path, query=query, odd=lambda _error: None):

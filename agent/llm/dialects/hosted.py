@@ -1,5 +1,5 @@
-"""Dialects of hosted services, which are recognised by their host names.  The sources of the rules in this table of
-dialects are in docs/wire.md."""
+"""Dialects of hosted services, which are recognised by the host name or path of the address, or by the owner of their
+models. The sources of the rules in this table of dialects are in docs/wire.md."""
 
 from __future__ import annotations
 
