@@ -6,9 +6,10 @@ the progress of a task (such as the position in a list of comments, the cursor).
 forge or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one issue. The adapter
 for a folder also raises `DiskError`, when it cannot write a file.
 
-The term **own account** in this contract: the account that the adapter writes as (`bot_name`). **Our labels**: the six
-labels of `Labels`; an adapter never adds or removes another label. **Marker**: a text in a comment by which the program
-finds the comment again, see `markers.py`.
+The term **own account** in this contract: the account that the adapter writes as. If a person uses the same account,
+only what has the sign of this program (`markers.is_signed`) counts as written by the own account. **Our labels**: the
+six labels of `Labels`; an adapter never adds or removes another label. **Marker**: a text in a comment by which the
+program finds the comment again, see `markers.py`.
 
 Before the caller posts a comment or opens a pull request, it searches for one that an earlier call made
 (`find_comment`, `find_pull`), so that none is made twice. `find_comment` and `find_pull` read the present state of the
@@ -60,7 +61,7 @@ remove the program's account from the assignees."""
 LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 
 UNTITLED = "Untitled"
-"""The title of a pull request of which no text is left; forges refuse or ignore an empty title."""
+"""The title of a pull request if nothing is left of its own title; forges refuse or ignore an empty title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,13 @@ class Comment:
     `id` is the forge's id of the comment, as text.  The times are in the format of ISO 8601, or "" if the forge does
     not report them.
 
-    `is_bot`: the forge marks the author's account as a machine. An adapter never returns comments of the own account,
-    so `Comment.is_bot` concerns other machine accounts. `is_edit`: the comment was written before the cursor of the
-    request, and its text has changed since that cursor. `place`: where the comment stands (a file and line, a review, a
-    pull request), if it does not stand on the issue itself ("On src/a.py:12, review thread 5"); `body` is the text of
-    the author and nothing else. `address`: the ids beside `id` that the adapter needs to react to the comment or to
-    answer the comment; only the adapter reads `address`. `has_thread`: the comment is in a thread, and an answer to the
-    comment is posted in that thread. `url`: the address of the comment in a browser, "" if it is unknown.
+    `is_bot`: the forge marks the author's account as a machine. An adapter returns no comments that this program has
+    written, so `Comment.is_bot` concerns other machine accounts. `is_edit`: the comment was written before the cursor
+    of the request, and its text has changed since that cursor. `place`: where the comment stands (a file and line, a
+    review, a pull request), if it does not stand on the issue itself ("On src/a.py:12, review thread 5"); `body` is the
+    text of the author and nothing else. `address`: the ids beside `id` that the adapter needs to react to the comment
+    or to answer the comment; only the adapter reads `address`. `has_thread`: the comment is in a thread, and an answer
+    to the comment is posted in that thread. `url`: the address of the comment in a browser, "" if it is unknown.
     `requests_changes`: the comment is a review that requests changes; `body` may then be empty. `hunk`: the part of the
     diff with the line on which a review comment stands, unsanitised; that line is the last line of `hunk`.
     """
@@ -182,8 +183,8 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The names of the six labels that this program sets, by state.  An empty name in `Labels` means that no label
-    shows the state."""
+    """The names of the six labels that this program uses, by state. An empty name in `Labels` means that no label shows
+    the state."""
 
     queued: str
     processing: str
@@ -313,7 +314,8 @@ class Task:
         return self.user
 
     def confirm(self) -> None:
-        """Check that a person with permission asked for the task, before this daemon takes the task.
+        """Check that a person with permission asked for the task, before this daemon takes the task; nothing is done if
+        the poll has checked that already.
 
         Raises IssueUnreadable when the person who asked for the task has no permission; ForgeError when the forge does
         not answer.
@@ -356,8 +358,8 @@ class TaskGetter(Protocol):
         """The open issues that ask for work (by the bot label, or by an assignment to the own account), oldest number
         first; if the list does not show whether an account with permission asked, `Task.confirm` checks this later.
 
-        Raises ForgeError when the forge as a whole cannot be read.  Text that the own account has written never starts
-        a task.
+        Raises ForgeError when the forge as a whole cannot be read. Text that this program has written never starts a
+        task.
         """
         ...
 
@@ -510,9 +512,10 @@ class Forge(Protocol):
         ...
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
-        """Whether a person has ended a running task on the forge. "stop" means that the issue is closed or gone, that
-        the program's label was removed, or that the stopped label was added. `requested` returns None while the task
-        may continue. If the forge does not answer, `requested` raises ForgeError, and the task continues."""
+        """Whether a person has ended a running task on the forge. "stop" means that the issue is closed, gone or hidden
+        from the token, that the program's label was removed, or that the stopped label was added. `requested` returns
+        None while the task may continue. If the forge does not answer, `requested` raises ForgeError, and the task
+        continues."""
         ...
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:

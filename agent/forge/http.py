@@ -62,8 +62,8 @@ class AnswerTooLarge(requests.exceptions.RequestException):
 
 
 class OneHost(requests.Session):
-    """A session of `requests` that contacts only the scheme, host and port of `address`; a request to another host
-    raises HostChanged, and ~/.netrc is not read.
+    """A session of `requests` that contacts only the scheme, host and port of `address` (and https instead of http on
+    the standard ports); any other request raises HostChanged, and ~/.netrc is not read.
 
     The whole body of an answer is read into memory; AnswerTooLarge is raised if the body has more than `LARGEST_ANSWER`
     bytes or takes more than `LONGEST_ANSWER` seconds.

@@ -1,6 +1,6 @@
 """The planner selects the bytes of a request, and checks that they are a legal message list and fit into the window.
 
-The planner itself never shortens the conversation. If a request does not fit, the planner only reports that; the
+The planner itself never makes the view smaller. If a request does not fit, the planner only reports that; the
 compressor then makes the view smaller and records the compaction, and the request is planned again (docs/window.md). A
 plan parses only the lines of the view that are new since the last plan. A task begins with `assemble_context`, which
 writes the first messages; the loop calls `plan` each turn.

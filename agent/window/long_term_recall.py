@@ -145,8 +145,8 @@ class LongTermRecall:
         events: Announce | None,
         compactions: int = 0,
     ) -> int:
-        """Record a retrieval of memories in recalled.jsonl; returns the number of its line, 0 if there is no such
-        file."""
+        """Record a retrieval of memories in recalled.jsonl, and emit an event for each unavailable layer; returns the
+        number of the line, 0 without `records`."""
         for layer, why in found.missing.items():
             if events:
                 events.emit("layer_failed", layer=layer, error=why)

@@ -37,8 +37,8 @@ class CommitExclusions:
         self._modules: list[str] | None = None
 
     def why_left_out(self, path: str) -> str:
-        """The reason why no commit will contain the file `path`, as a sentence with advice; "" if a commit will contain
-        it."""
+        """The reason why no commit will contain the file `path`, as a sentence with advice; "" if nothing excludes it
+        from a commit."""
         for parent in _parents(path):
             if parent in self.submodules():
                 return (

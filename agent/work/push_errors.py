@@ -11,8 +11,8 @@ import re
 OTHER = ("push_rejected", "look at the rules of the repository; what was committed is kept")
 
 TOO_LARGE = r"returned error: 413|HTTP 413"
-"""A pattern for the message of a proxy that refuses a push as too large, as git reports it: the same push always fails
-again."""
+"""A pattern for the message of a proxy that refuses a push as too large, as git reports it: a repetition of the same
+push would fail too."""
 
 _CROSSED = r"cannot lock ref .*(reference already exists|File exists|but expected)"
 
@@ -158,7 +158,8 @@ def classify(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:
 
 
 def is_crossed(stderr: str) -> bool:
-    """Whether another push to the same branch is running, for example one of an interrupted attempt of this task."""
+    """Whether git reports that another push has changed or locked the branch meanwhile, for example one of an
+    interrupted attempt of this task."""
     return re.search(_CROSSED, stderr, re.IGNORECASE) is not None
 
 

@@ -104,8 +104,8 @@ def replay(
 
     A commit that no longer changes anything after the rebase is left out: its new name is that of the commit below it.
 
-    Raises RebaseConflict, which names the conflicting paths. Raises WorkError if git is `too_old`; callers check that
-    first.
+    Raises RebaseConflict, which names the conflicting paths. Raises WorkError if git cannot merge a commit at all, or
+    is `too_old`, which callers check first.
     """
     if why := too_old():
         raise WorkError(f"nothing was rebased: {why}")
