@@ -115,7 +115,7 @@ def lines(
     for offset in (survey.system, survey.task):
         if offset is not None:
             record = record_at(messages, offset)
-            if record is None:  # the line is damaged since `survey` was made
+            if record is None:  # the line was damaged after `survey` was made, so the view lacks it
                 continue
             tokens = tokens_of(record, origin)
             if record.get(pictures.NAME) and record["seq"] <= max(cut.end_seq, cut.mask_end):

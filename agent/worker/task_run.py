@@ -240,7 +240,8 @@ class TaskRun:
 
     def _read_forge_request(self) -> str | None:
         """The request from the forge while the task runs: a command in a comment, or "stop" for a label that a person
-        moved or an issue that is closed, unless a merge closed it; None if there is none."""
+        moved or an issue that is closed, gone or hidden from the token, unless a merge closed it; None if there is
+        none."""
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)

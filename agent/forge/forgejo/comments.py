@@ -55,7 +55,7 @@ class CommentReader:
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission)."""
+        of new and edited comments of people without permission)."""
         query = cursor.query()
         rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
         pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))

@@ -508,7 +508,8 @@ class ForgejoForge:
 
     @contextmanager
     def _about(self, key: TaskKey, project: Project | None = None) -> Iterator[None]:
-        """A context manager that raises IssueUnreadable if Forgejo answers that the issue does not exist.
+        """A context manager that raises IssueUnreadable if Forgejo answers 404: the issue does not exist, or is hidden
+        from the token.
 
         Forgejo also answers 404 where issues are switched off; then IssueUnreadable has the code `issues_off`.
         """
@@ -536,11 +537,11 @@ class ForgejoForge:
             listed = self.wire.pages(path, query={"state": "all", "since": since}, odd=lambda _error: None)
             items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
         except IssueUnreadable:
-            return {}  # the repository is gone, which the poll for waiting issues reports
+            return {}  # the repository is gone or hidden from the token, which the poll for waiting issues reports
         except ForgeRefused as error:
             if error.status != 404:
                 raise
-            return {}  # issues and pull requests are switched off in this repository
+            return {}  # issues and pull requests are switched off, or the repository is gone or hidden from the token
         return changes.update(name, items)
 
     def _talk(self, key: TaskKey, project: Project) -> CommentReader:

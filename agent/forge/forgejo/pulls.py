@@ -135,7 +135,7 @@ class Pulls:
         return pull_ref(item)
 
     def _check_draft(self, pull: PullRef, *, draft: bool) -> None:
-        """Log a warning if a pull request that should be a draft is not one, since the server marks drafts with other
+        """Log a warning if a pull request that should be a draft is not one: a server may mark drafts with other
         prefixes than Forgejo's default (`WORK_IN_PROGRESS_PREFIXES`)."""
         if draft and not pull.draft and pull.state == "open":
             log.get("forge").warning("draft_unsupported", repository=self.project.full_name)

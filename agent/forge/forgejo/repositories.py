@@ -124,7 +124,8 @@ class Repositories:
         """The repository of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
-            with suppress(TypeError):  # another version of this program has written the fact
+            # another version of this program has written the fact, so it is read from Forgejo
+            with suppress(TypeError):
                 return Project(**known)
         return self.project(key.owner, key.repo)
 
@@ -194,7 +195,9 @@ class Repositories:
             if error.status != 404:
                 raise
             writes = False
-        except ForgeAccessRefused:  # only an administrator of the repository may read the permission of another account
+        # only an administrator of the repository may read the permission of another account, so the list of the
+        # accounts that may be assigned is used
+        except ForgeAccessRefused:
             assignees = self._who_may_be_assigned(project)
             writes = (assignees.all_write or is_allowed) and name.casefold() in assignees.names
         self.wire.facts.put(fact, writes)
