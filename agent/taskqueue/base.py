@@ -160,7 +160,8 @@ class Row:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Row:
-        """Make a row from a database record; columns that this version does not know are left out."""
+        """Make a row from a database record; columns that this version does not know are left out. Raises RowUnreadable
+        for a value that its column cannot have."""
         values = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
         for name, value in values.items():
             if not _may_hold(name, value):
@@ -200,7 +201,8 @@ class Row:
 
 Uuids = list[str]
 PullState = Literal["merged", "closed"]
-"""The final state of a pull request; the row of the task has no such state while the pull request is open."""
+"""The state in which a pull request was closed; the column `pull_state` is empty until the pull request has been seen
+merged or closed."""
 Rows = list[Row]
 Records = list[dict[str, Any]]
 
@@ -310,7 +312,7 @@ class LedgerEntry(Protocol):
 
 
 class BaseLedger(Protocol):
-    """The methods of a ledger, each of which is atomic.
+    """The methods of a ledger. Each is atomic; `requeue_dead` and `repair_future_times` are atomic for each single row.
 
     The methods raise LedgerError when the database fails, DiskError when the disk fails.
     """
@@ -516,7 +518,7 @@ class BaseLedger(Protocol):
     ) -> Uuids:
         """Put back the rows of dead holders, as `release` does; returns the uuids of the rows that are queued now.
 
-        Every row that got another status is passed to `on_settled`.
+        Every row that became `paused`, `stopped` or `failed` instead is passed to `on_settled`.
 
         Whether the holder of a row is dead is decided by `is_alive` alone if the holder has this base_dir, even if the
         lease is old, and by the lease alone if the holder has another base_dir.  A row without a lease (of a program
@@ -536,9 +538,9 @@ class BaseLedger(Protocol):
         ...
 
     def repair_future_times(self) -> Uuids:
-        """Correct times that were written while a clock was wrong: a queued row of which the last change is in the
-        future becomes due soon, and a notification or memory extraction that is due later than any delay would allow
-        becomes due now. Returns the uuids of the corrected rows."""
+        """Correct times that were written while a clock was wrong: a delayed row (`not_before`) of which the last
+        change is in the future too becomes due soon, and a notification or memory extraction that is due later than any
+        delay would allow becomes due now. Returns the uuids of the corrected rows."""
         ...
 
     def is_mine(self, row: Row, owner: str) -> bool:
@@ -578,8 +580,8 @@ class BaseLedger(Protocol):
         paused for another reason than a request, a request to pause changes its outcome to `paused`, unless its work
         waits on one host for publication or notification. A resume makes a queued row due at once that was started
         before and is delayed (`not_before`). The status of a running row does not change: the column `requested` has
-        the request until the holder has executed it or puts the row back. A resume cancels a pause; nothing cancels a
-        stop.
+        the request until the holder has executed it, puts the row back, or dies. A resume cancels a pause; nothing
+        cancels a stop.
 
         Raises UsageError for a closed or missing row, and for an unknown request.
         """
@@ -608,8 +610,8 @@ class BaseLedger(Protocol):
         ...
 
     def due_notifications(self, limit: int | None = None) -> Rows:
-        """The rows about which people must be notified now: rows that ended, were paused or were resumed while no
-        worker held them, or while the forge was not reachable."""
+        """The rows about which people must be notified now, for example because a task ended, was paused or was resumed
+        while no worker held its row, or while the forge was not reachable."""
         ...
 
     def notify_again(self, uuid: str) -> bool:

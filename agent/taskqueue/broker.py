@@ -1,11 +1,11 @@
-"""Sends and receives messages of a broker, which wakes workers on other hosts: a message contains the uuid of a row,
-never the row itself.
+"""Sends and receives the messages of a broker, by which the daemons of all hosts learn that a task is queued: a message
+contains the uuid of the task's row, never the row itself.
 
 The contract of a broker is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other
 transports. The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task,
 and the uuids of rows that are still queued are published again from time to time. The daemon acknowledges a message as
-soon as its worker has claimed the task, within seconds, so the time-out of a broker does not affect a task that takes
-hours. Only one thread of a process uses a broker object (`daemon/broker_client.py`).
+soon as its worker has claimed the task, within seconds, so a task may take hours although brokers deliver a message
+again that is not acknowledged in time. Only one thread of a process uses a broker object (`daemon/broker_client.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 QUEUE = "makimono"
 SECONDS = 10
-"""Time-out of one call to the broker in seconds; after a time-out the connection counts as cut."""
+"""Time-out in seconds of connecting to the broker, and for AMQP and Redis of each call; after a time-out the connection
+counts as cut."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS, "confirm_publish": True},
@@ -87,10 +88,10 @@ class BaseBroker(Protocol):
         ...
 
     def get(self) -> Delivery | None:
-        """Take the next message, None if there is none at present; the method never waits.
+        """Take the next message; returns None at once, without waiting for a message, if there is none at present.
 
-        A message is delivered again, to this host or another, when this connection ends without an `ack`. Invalid
-        messages of the broker are discarded.
+        A message is delivered again, to this host or another, when this connection ends without an `ack`. A message
+        without a valid uuid is discarded.
         """
         ...
 
@@ -113,7 +114,7 @@ class KombuDelivery:
         self._message = message
 
     def ack(self) -> None:
-        # a message that was acknowledged before is no error
+        # kombu raises MessageStateError if the message is acknowledged already; `ack` then does nothing
         with self._broker.translated(), suppress(MessageStateError):
             self._message.ack()
 
@@ -136,7 +137,7 @@ class KombuBroker:
         self._channel: Any = None
         try:
             made = self._made()
-            made.transport  # noqa: B018 - reading this attribute loads the client library
+            made.transport  # noqa: B018 - loads the client library, to find out if it is missing
         except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "
@@ -172,8 +173,8 @@ class KombuBroker:
         with self.translated(), suppress(NotImplementedError):
             restore = getattr(getattr(self._channel, "qos", None), "restore_visible", None)
             if restore is not None:
-                # for Redis: put the messages of a dead consumer back into the queue, since the keys of these messages
-                # would otherwise stay for ever
+                # only kombu's Redis transport has `restore_visible`: it puts the messages of a dead consumer back into
+                # the queue, which nothing else would do
                 restore()
             # The queue is declared, not only looked up, since it may have been deleted, and an empty queue does not
             # exist in Redis.
@@ -184,7 +185,7 @@ class KombuBroker:
         """Remove the broker's queue with its messages, including those that were delivered to other consumers."""
         self._connected()
         with self.translated():
-            self._queue.purge()  # transports without bindings do not remove the messages of a deleted queue
+            self._queue.purge()  # `delete` leaves the messages on some transports
             self._queue.delete()
             if (family := self._family) in ("redis", "sentinel"):
                 self._channel.client.delete(*self._unacked(family).values())
@@ -192,11 +193,11 @@ class KombuBroker:
     def close(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            with suppress(Exception):  # the connection may be cut already
+            with suppress(Exception):  # a cut connection cannot be closed; it is forgotten anyway
                 connection.release()
 
     def translate_error(self, error: BaseException) -> BrokerAway:
-        """The error of this program for an error of kombu."""
+        """Make the BrokerAway that stands for an error of kombu or of the client library."""
         return BrokerAway(f"taskqueue.broker: {self.where} does not answer ({reason(error)}); it is tried again")
 
     @contextmanager

@@ -1,7 +1,8 @@
 """Implements the contract of a ledger (`base.py`) with the named queries of `store/sql/ledger.sql`.
 
-A row is claimed with one UPDATE statement that contains the condition for the claim.  `row_changes.py` makes the other
-changes of a row's status.  `sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
+A row is claimed with one UPDATE statement that contains the condition for the claim. `row_changes.py` makes the other
+changes of a row's status, except those that the running task makes through its own stores (`store/sql/tasks.sql`).
+`sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
     from agent.taskqueue.transitions import Request
 
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
-"""For `repair_future_times`, in seconds: AHEAD is how far in the future a row's last change must be to count as an
-error of a clock; SOON is the delay after which such a row becomes due; LONGEST_TELLING is the longest delay that a
-notification of people, or a memory extraction, can have."""
+"""For `repair_future_times`, in seconds: AHEAD is how far in the future the last change and the `not_before` of a
+queued row must both be to count as an error of a clock; SOON is the delay after which such a row becomes due;
+LONGEST_TELLING is the longest delay that a notification of people, or a memory extraction, can have."""
 SLACK = 50
 """Without limits `at_once`, `reserve` considers only the first rows of each pair (person, repository): as many as it
 may return, and SLACK more, since other hosts may reserve rows of the pair at the same time."""
 POISON = 3
-"""The number of deaths without progress, one after the other, after which a task is not started again."""
+"""After this number of deaths of a task's process without progress, one after the other, the task becomes `failed`, or
+is queued once more only to publish its work."""
 
 WAITING = (Status.QUEUED, Status.PAUSED)
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
@@ -45,9 +47,9 @@ _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 class Ledger:
     """The ledger in one database, which implements `base.BaseLedger`.
 
-    `place` names a host and its base_dir (`row_holder.place`).  Only for holders with the same `place` as this Ledger
-    can the function `is_alive` of `requeue_dead` find out whether they are alive.  The default of `place` is this host
-    with the folder of the SQLite file, which is the base_dir.
+    `place` names a host and its base_dir (`row_holder.place`). If a holder has the same `place` as this Ledger,
+    `requeue_dead` asks its function `is_alive` whether the holder is alive; for other holders the lease decides. The
+    default of `place` is this host with the folder of the SQLite file, which is the base_dir.
     """
 
     is_local = False
@@ -134,7 +136,7 @@ class Ledger:
         return str(uuids[0])
 
     def running_here(self) -> Rows:
-        if self.is_local:  # the host may have had another name when it claimed the row
+        if self.is_local:  # whatever host name a row has, only this host can use the ledger
             return self.list(Status.RUNNING)
         return self._rows(self.db.run("ledger_running_here", hostname=row_holder.hostname()))
 
@@ -349,7 +351,7 @@ class Ledger:
         progress = known.llm_call_count + max(known.tool_call_count, tool_calls) > known.progress_at_claim
         deaths = 0 if progress else known.deaths + blamed
         with self.db.transaction():
-            row = self.get(known.uuid)  # the row is read again, because a request may have arrived meanwhile
+            row = self.get(known.uuid)  # a stop or pause may have been requested since `known` was read
             if row is None or (row.lease_until, seen_parameters(row)) != (known.lease_until, seen_parameters(known)):
                 return None
             self.db.run("ledger_catch_up", tool_calls=tool_calls, **seen_parameters(row))
@@ -394,7 +396,7 @@ class Ledger:
                 self.db.run("ledger_requested_by", uuid=uuid, who=who)
             if comment is not None:
                 self.changes.remember_comment(row, comment)
-                if result[0] in WAITING:  # people are notified even if the status is the same as before
+                if result[0] in WAITING:  # a person who commented gets an answer even without a change
                     self.changes.make_notification_due(row)
             return True
 

@@ -37,7 +37,7 @@ class PostgresLedger(Ledger):
         super().__init__(postgres.open_postgres(address), place=row_holder.place(base_dir))
 
     @staticmethod
-    def where(base_dir: Path, address: str) -> str:  # noqa: ARG004 - this is a parameter of the contract
+    def where(base_dir: Path, address: str) -> str:  # noqa: ARG004 - `LedgerEntry` has this parameter
         return hide_password(address)
 
     @staticmethod

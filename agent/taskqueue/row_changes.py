@@ -1,8 +1,8 @@
 """Changes single rows of a ledger; each change of status is checked against the table of allowed changes
 (`transitions.py`).
 
-A row is read and written in one transaction, and written only if it has not changed since it was read; otherwise
-reading and writing are repeated.
+A row is read and written in one transaction. It gets another status only if its status and attempt are still those that
+were read; otherwise reading and writing are repeated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from agent.taskqueue.transitions import Request
 
 OBEYED = 50
-"""The maximum number of ids of comments with executed commands that a row stores; older comments are not read again,
-since the comment cursor is past them."""
+"""The maximum number of ids of comments with executed or answered commands that a row stores; ids of older comments are
+not needed, since the comment cursor is past these comments."""
 
 TRIES = 10
 
@@ -48,7 +48,8 @@ def storable_column(text: str | None) -> str | None:
 
 
 class RowChanges:
-    """Changes rows of one database. The methods of RowChanges return False when another process changed the row first.
+    """Changes rows of one database. A method that returns a bool returns False when another process changed the row
+    first; the row is then to be read again.
 
     `remembers`: a row that ends becomes due for long-term memory, if a worker has worked on it.
     """
@@ -101,12 +102,13 @@ class RowChanges:
         )
 
     def pause(self, row: Row) -> bool:
-        """Give the row the status paused, because a person requested it."""
+        """Give the row the status paused, because a pause was requested."""
         transitions.check(row.uuid, row.status, Status.PAUSED)
         return self.hold_paused(row)
 
     def hold_paused(self, row: Row) -> bool:
-        """Let a row wait until a person resumes it, and make the notification of people due."""
+        """Make the row `paused` until a resume is requested, with the outcome `paused` unless its work waits for
+        publication or notification, and make the notification of people due."""
         return bool(
             self.db.run("ledger_pause", outcome="paused", **seen_parameters(row))
         ) and self.make_notification_due(row)

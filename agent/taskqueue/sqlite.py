@@ -22,7 +22,7 @@ class SqliteLedger(Ledger):
     title = db.TASKS
     preload = ()
 
-    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - this is a parameter of the contract
+    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - SQLite needs no address
         super().__init__(db.open_tasks(base_dir), place=row_holder.place(base_dir))
 
     @staticmethod
@@ -39,8 +39,8 @@ class SqliteLedger(Ledger):
 
     @staticmethod
     def backup(base_dir: Path, address: str, target: Path) -> tuple[str, str]:  # noqa: ARG004
-        """Copy tasks.db with SQLite itself: if this method opened and closed tasks.db, the locks that this process has
-        on tasks.db would be released."""
+        """Copy tasks.db with SQLite's `VACUUM INTO`, not as a file: when a process closes a file, the kernel releases
+        all locks that the process has on it, and so SQLite's locks on tasks.db."""
         source = base_dir / db.TASKS
         if source.is_file():
             db.copy(source, target / db.TASKS)
@@ -64,7 +64,7 @@ class SqliteLedger(Ledger):
                 applied = _applied(connection, sqlite)
                 count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
         except sqlite.Error as error:
-            if not db.is_broken(error):  # tasks.db cannot be opened or read, or is locked
+            if not db.is_broken(error):  # the content is not damaged: access failed, or a lock is held
                 advice = (
                     f"look at owner and mode of {path} and of its folder, and at the disk; leave the file where it is"
                 )
@@ -79,7 +79,8 @@ class SqliteLedger(Ledger):
 
 
 def _applied(connection: object, sqlite: object) -> list[int]:
-    """The numbers of the migrations that were applied to a database, [] for a new one."""
+    """The numbers of the migrations that were applied to a database; [] if the table `schema_version` cannot be read,
+    as in a new database."""
     try:
         rows = connection.execute("SELECT version FROM schema_version ORDER BY version")  # type: ignore[attr-defined]
         return [int(row[0]) for row in rows]

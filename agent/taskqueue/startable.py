@@ -31,7 +31,7 @@ def startable(db: Database, *, server: str, at_once: AtOnce) -> frozenset[str]:
     that are reserved, which no limit holds back any more."""
     choice, _, _ = queries(LEDGER)["ledger_take"].partition(CHANGE)
     found = db.execute(
-        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next UNION ALL "  # noqa: S608 - the inserted SQL comes from this program
+        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next UNION ALL "  # noqa: S608 - no text from outside is inserted
         "SELECT uuid FROM tasks WHERE status = 'queued' AND reserved_until > :now",
         now=clock.stamp(db.now()),
         outcome=None,
