@@ -1,8 +1,8 @@
 """Checks the arguments of a tool call against its schema, with errors for the model.
 
-Each error about an argument names the argument and what is allowed, and most show the value found. Only lossless
-repairs of arguments are made: null for an optional argument is removed, "50" becomes 50, "true" becomes true, and JSON
-text becomes the list or object in it.
+Each error about an argument names the argument and its fault, and most say what is allowed and show the value found.
+Only lossless repairs of arguments are made: null for an optional argument is removed, "50" becomes 50, "true" becomes
+true, and JSON text becomes the list or object in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 
 
 def without_surrogates(value: Any, depth: int = 0) -> Any:
-    """`value` with lone surrogates replaced in all its texts; raises ToolError if it is nested too deeply."""
+    """`value` with lone surrogates replaced in all its texts; raises ToolError if it has more than 50 levels of lists
+    and objects."""
     if depth > 50:
         raise ToolError("the arguments are nested too deep; give plain values")
     if isinstance(value, str):
@@ -84,7 +85,7 @@ def _repaired(value: Any, schema: Json | bool) -> Any:
 
 
 def _written_out(text: str, kind: type) -> Any:
-    """The list or object that the JSON text `text` contains; any other text is returned unchanged."""
+    """The list or object (`kind`) that the JSON text `text` contains; any other text is returned unchanged."""
     try:
         value = json.loads(text)
         return without_surrogates(value) if isinstance(value, kind) else text
@@ -93,7 +94,7 @@ def _written_out(text: str, kind: type) -> Any:
 
 
 def validate(tool: str, arguments: object, schema: Json, validator: Validator) -> Json:
-    """The arguments of a tool call, repaired and valid; raises ToolError with a list of the faults."""
+    """The arguments of a tool call, repaired and valid; raises ToolError with up to five of the faults."""
     if isinstance(arguments, str):
         arguments = _written_out(arguments, dict)
     if not isinstance(arguments, dict):

@@ -1,4 +1,5 @@
-"""Determines the kind of a binary file by its first bytes; the model sees only kind and size, never the contents."""
+"""Determines the kind of a binary file by its first bytes; the tools for files show the model only its kind and
+size."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 _WEAK = {b"MZ", b"BZh", b"ID3", b"PACK", b"GIF8", b"OTTO", b"wOFF", b"wOF2", b"OggS", b"fLaC", b"Rar!\x1a\7"}
 
 
-_FIRST = frozenset(sign[:1] for offset, sign, _ in _MAGIC if offset == 0 and sign not in _WEAK) | {b"R"}  # RIFF
+# The first bytes of the other signatures, and the R of RIFF, with which WebP, WAV and AVI files begin.
+_FIRST = frozenset(sign[:1] for offset, sign, _ in _MAGIC if offset == 0 and sign not in _WEAK) | {b"R"}
 
 
 def binary_kind(sample: bytes) -> str | None:
@@ -52,7 +54,7 @@ def binary_kind(sample: bytes) -> str | None:
     marked = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     has_nul = b"\0" in sample and not marked
     if not has_nul and sample[:1] not in _FIRST:
-        return None  # for nearly every text the search below is not needed
+        return None  # to save time: nearly every text ends here
     for offset, sign, name in _MAGIC:
         if sample[offset : offset + len(sign)] == sign and (has_nul or sign not in _WEAK):
             return name

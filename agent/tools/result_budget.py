@@ -19,7 +19,8 @@ SMALLEST = 160
 bytes."""
 
 LEAST_SHARE = 64
-"""The minimum number of tokens that one result may have, however many calls the answer has.
+"""The share of an answer's budget, in tokens, that each result gets at least, even if the answer has so many calls that
+the budget is exceeded.
 
 If the results of one answer together are too large for the window, the results are shortened when the next request is
 planned (`window/trimming.py`).

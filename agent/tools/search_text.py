@@ -1,8 +1,8 @@
 """The tool `search_text` searches a regular expression in the lines of the tree, with an enforced time limit.
 
 A pattern that consists only of plain characters, classes and anchors is searched for in the process of the task itself.
-A pattern that could backtrack runs in a child process that is killed when it has used the time limit as CPU time; the
-matches until then are shown.
+A pattern that could backtrack runs in a child process that is killed when its CPU time reaches the time limit, or
+START_SECONDS after the time limit by the clock; the matches until then are shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 LIMIT = 200
 SECONDS = 30.0
 START_SECONDS = 10.0
-"""Seconds beyond the time limit in which a busy machine must start the child process and give it its CPU time."""
+"""Seconds beyond the time limit in which a busy machine must start the child process and give it its CPU time; then the
+child process is killed."""
 _BACKTRACKS = re.compile(r"[*+?{(|]|\\[1-9]")
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from agent.tools.search_text_process import main; main()"
 

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 22  # number of characters of a long line that are searched at once
 OVERLAP = 1 << 16
-SHOWN = 300  # maximum characters of a matching line that is shown
+SHOWN = 300  # characters of a long matching line that are shown, twice as many for a long match
 MEMORY = 1 << 30
 _LONGEST = 1000
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern; raises ToolError, with the fault of the pattern, if it is invalid."""
+    """The compiled pattern; raises ToolError, with the fault of the pattern, if it is invalid or longer than
+    _LONGEST."""
     if len(pattern) > _LONGEST:
         raise ToolError(f"the pattern has {len(pattern)} characters; at most {_LONGEST} are allowed")
     try:
@@ -103,7 +104,7 @@ def search(
                 if parts is None:
                     binary += 1
                     continue
-                # Number of the last line with a match, so that its further pieces are not searched.
+                # Number of the last line with a match in this file; further pieces of that line are not searched.
                 seen = 0
                 for count, piece in enumerate(parts, 1):
                     if (count % 4096 == 0 or not piece.ends) and clock.monotonic() > deadline:
@@ -157,8 +158,8 @@ def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
 
 def main() -> None:
     """The child process: it reads a request as JSON from stdin, and writes `{"match"}`, `{"note"}` or `{"error"}` per
-    line to stdout. SIGPROF ends the process when it has used `seconds` of the request as CPU time: a backtracking match
-    gives no chance to look at the clock."""
+    line to stdout. The signal SIGPROF ends the process when its CPU time reaches the number `seconds` in the request,
+    since Python code cannot look at the clock during a match."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     request = json.load(sys.stdin)
     signal.setitimer(signal.ITIMER_PROF, request["seconds"])

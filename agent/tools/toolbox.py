@@ -1,8 +1,8 @@
 """The toolbox: runs every tool call, and returns a result that is safe to show to the model.
 
 The steps of a tool call are: check the arguments, run the tool, clean the result, mask declared secrets, cap the
-result, store the whole text in `outputs/` if the cap cut it, update the state. The toolbox records no result: the loop
-writes each result to tools.jsonl and to the messages.
+result, store the whole text in `outputs/` unless the result shows all of it, update the state of the work
+(`work_state.py`). The toolbox records no result: the loop writes each result to tools.jsonl and to the messages.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class Toolbox:
         return self.budget.most
 
     def limit_tokens(self, window: ResultWindow) -> None:
-        """From now on adapt the limits of results to the present window."""
+        """From now on the limits of results follow the size of `window`, which is read again at the start of each
+        answer."""
         self.budget.limit_tokens(window)
 
     def start_answer(self, calls: int) -> None:
@@ -130,8 +131,8 @@ class Toolbox:
         ]
 
     def run(self, name: str, arguments: object) -> ToolResult:
-        """Run one tool call. Every fault of a tool becomes a result for the model; only DiskError (for the task's own
-        disk) is raised."""
+        """Run one tool call. Every fault of a tool becomes a result for the model; only DiskError is raised, because a
+        task whose disk fails cannot go on."""
         started = clock.monotonic()
         try:
             result = self._result(self._run_tool(name, arguments))
@@ -151,8 +152,8 @@ class Toolbox:
         return ToolResult(result.content, result.status, duration, result.output, result.error, result.outcome)
 
     def repair_arguments(self, name: str, arguments: Any) -> Any:
-        """The arguments after repairs, for the record; arguments of an unknown tool, or of a wrong type, stay
-        unchanged."""
+        """The arguments after the repairs with which `run` executes the call; arguments of an unknown tool, or that are
+        no object, are returned unchanged."""
         tool = self.tools.get(name)
         return arguments if tool is None or not isinstance(arguments, dict) else repair(arguments, tool.parameters)
 
@@ -167,7 +168,8 @@ class Toolbox:
     def current_text(self, path: str, most: int) -> str | None:
         """The present text of a file of the work tree, cleaned and masked.
 
-        Returns None for a missing file, a file that is not a regular text file, and a file with more than `most` bytes.
+        Returns None for a path that is refused or cannot be opened, a file that is not a regular text file, and a file
+        with more than `most` bytes.
         """
         try:
             found = read_whole(self._tree, path, most)
@@ -208,8 +210,8 @@ class Toolbox:
         return tool.run(validate(name, arguments, tool.parameters, self._validator(tool)))
 
     def _validator(self, tool: Tool) -> Validator:
-        """The validator of a tool's arguments is created at the first call of the tool, since a task uses few tools and
-        a worker mostly waits."""
+        """The validator of a tool's arguments; it is created at the first call of the tool, since a task does not call
+        every tool."""
         # jsonschema is imported here because its import takes long and the child process of a search does not need it
         from jsonschema import Draft202012Validator
 
@@ -234,7 +236,7 @@ class Toolbox:
                     )
         finally:
             if product.dropped and product.spool is not None:
-                product.spool.unlink(missing_ok=True)  # ours
+                product.spool.unlink(missing_ok=True)  # only this result uses the spool file  # ours
         output: str | None
         if product.hidden:
             whole = whole or self.outputs.store([text])
@@ -287,7 +289,7 @@ class Toolbox:
             cut = None
 
     def store_output(self, text: str) -> str:
-        """Store a text in `outputs/`; returns its name for `read_output`."""
+        """Mask the secrets in a text and store it in `outputs/`; returns the name by which `read_output` finds it."""
         return self.outputs.store([self._redact(text)]).name
 
     def shorten(self, text: str, tokens: int) -> str:

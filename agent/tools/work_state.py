@@ -2,7 +2,7 @@
 
 The state of the work is derived only from records of tool calls, so that reading tools.jsonl again gives the same
 state; compaction carries it over (docs/window.md, "What is carried"). The size of the state that a compaction carries
-over is bounded: it has the newest 50 files of each kind.
+over is bounded: it has the 50 files that were read last, and the 50 that were changed last.
 """
 
 from __future__ import annotations

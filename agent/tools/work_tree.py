@@ -1,4 +1,5 @@
-"""The work tree for the tools: every path is opened beneath its root, in any state of the tree.
+"""The work tree for the tools: a path is opened only beneath the root, even if the task's commands have put symlinks or
+devices there.
 
 The work tree is treated as hostile (docs/security.md: symlinks to /etc/shadow, symlinked parents, FIFOs). In the work
 tree no symlink is followed at any step, and only regular files are read; `..`, foreign absolute paths and `.git` are
@@ -145,7 +146,8 @@ class Tree:
             os.close(descriptor)
 
     def _open(self, relative: str, flags: int) -> int:
-        """Open a path beneath the root of the work tree, in both Unicode forms of an accented name; raises OSError."""
+        """Open a path beneath the root of the work tree; if it is missing, the path in the Unicode forms NFC and NFD is
+        tried. Raises OSError."""
         with self._root() as root:
             try:
                 return durable_files.open_beneath(root, relative, flags)
@@ -177,7 +179,8 @@ class Tree:
             os.close(descriptor)
 
     def is_folder(self, path: str) -> bool:
-        """Whether `path` is a folder; raises ToolError when there is neither a file nor a folder."""
+        """Whether `path` is a folder; raises ToolError when the path is refused or cannot be opened, for example
+        because it is missing or a symlink."""
         relative = self.relative(path)
         try:
             descriptor = self._open(relative, os.O_RDONLY)
@@ -252,10 +255,11 @@ class Tree:
         return sorted(found, key=lambda entry: entry.path)
 
     def walk(self, path: str, left_out: list[str]) -> Iterator[WorkTreeEntry]:
-        """Everything below `path` in the work tree except folders themselves, sorted within each folder.
+        """The files, symlinks and other entries below `path` in the work tree, without folders themselves, sorted
+        within each folder.
 
-        `walk` never enters `.git`; folders of generated files (JUNK), and folders that are unreadable or too deep, are
-        added to `left_out`.
+        `.git` is left out. Folders of generated files (JUNK), and folders that are unreadable or too deep, are not
+        entered; their paths are added to `left_out`.
         """
         start = self.relative(path)
         try:
@@ -283,8 +287,9 @@ class Tree:
         """Write `data` as the whole content of `path`, by a temporary file and a rename in the same folder; missing
         parent folders are created.
 
-        Mode and owner are those of `like` (the previous file), else 0644 and the owner of the tree.  Raises ToolError
-        when the path cannot be written, DiskError when the disk is full or broken.
+        The mode is that of `like` (the previous file), else 0644. If this process is root, the owner is that of `like`,
+        else `owner_uid`. Raises ToolError when the path cannot be written, DiskError when the disk is full, read-only
+        or broken.
         """
         relative = self.relative(path)
         folder, _, name = relative.rpartition("/")
@@ -325,7 +330,7 @@ class Tree:
                 made = False
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=current)
-                    # synced contents are still lost if the entry of their folder is not synced
+                    # after a power failure a synced file is still lost if the entry of its new folder was not synced
                     durable_files.fsync(current, done)
                     made = True
                 step = os.open(part, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
