@@ -1,4 +1,5 @@
-"""The daemon's client of the broker: publishes queued rows, fetches messages of other daemons, acknowledges them.
+"""The daemon's client of the broker: publishes queued rows, fetches the messages that any daemon has published,
+acknowledges them.
 
 The client is a thread with its own ledger connection, so that a hanging broker never blocks the supervisor. While the
 broker cannot be reached, the supervisor polls the ledger as if no broker were configured; the client's thread tries the
@@ -82,7 +83,7 @@ class BrokerClient:
 
     def take_arrived(self, count: int) -> list[str]:
         """At most `count` uuids of messages that have arrived; the caller acknowledges each message when its worker has
-        reported."""
+        reported or ended, or at once if the message starts no worker."""
         with self._lock:
             taken = [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
             for delivery in taken:

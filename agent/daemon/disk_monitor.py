@@ -1,6 +1,7 @@
 """Checks whether the disk of base_dir is writable and has enough space.
 
-While the disk of base_dir is not usable, no task is started; when it is usable again, paused tasks are resumed.
+While the disk of base_dir is not usable, no task is started; when it is usable again, the tasks that could not write
+are resumed.
 
 A task that cannot write pauses with the outcome `disk` (`worker/end_by_error.py`). The daemon resumes the paused task:
 at once when a shortage of space that the daemon has detected is over, else after a pause that doubles each time,
@@ -29,7 +30,7 @@ LEFT_SECONDS = 2 * LONGEST_SECONDS
 """Seconds after which this host resumes a task of another host that could not write."""
 
 LAST_TRIES = 2
-"""The number of times that a run that would end (`run --once`) resumes each task that could not write."""
+"""The maximum number of times that `run --once`, before it ends, resumes each task that could not write."""
 
 
 class DiskMonitor:
@@ -60,7 +61,7 @@ class DiskMonitor:
             items.finish()
 
     def check_at_end(self) -> bool:
-        """Check the disk at the end of a run, when no running task can free space any more.
+        """Check the disk when `run --once` is about to end, and no running task can free space any more.
 
         Returns whether the disk has enough space again since the last check, or whether a task resumes that could not
         write. `check_at_end` is for people who start the program only now and then, and so have no daemon that would

@@ -1,5 +1,5 @@
-"""Reads the events of workers from their growing log files, and emits them again in the daemon. A worker sends nothing
-to the daemon, and does not wait for any listener."""
+"""Reads the events of workers from their growing log files, and emits them again in the daemon. A worker sends no
+events to the daemon, and so does not wait for the daemon's listeners."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Descriptor:
-    """A pidfd: a file descriptor that refers to one process, also after the end of that process."""
+    """A pidfd: a file descriptor of one process; a signal to it never reaches a later process with the same number."""
 
     def __init__(self, pid: int) -> None:
         self.number = os.pidfd_open(pid)

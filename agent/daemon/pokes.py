@@ -16,7 +16,7 @@ class Pokes:
     """The requests to poll one source at once. Any thread may call `poke`; only the thread of the source may call the
     other methods.
 
-    `longest` is the upper bound of the time between two polls, in seconds.
+    `longest` is the upper bound of `spacing`, in seconds; it is raised to LEAST_SECONDS if it is smaller.
     """
 
     def __init__(self, longest: float) -> None:

@@ -34,7 +34,7 @@ class RowsHere:
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """A context manager within which the rows are read once."""
+        """A context manager within which the rows are read once, and again only after `forget`."""
         self._keeps = True
         try:
             yield
@@ -43,7 +43,7 @@ class RowsHere:
             self.forget()
 
     def read(self) -> list[Row]:
-        """The rows."""
+        """The running rows of this host: those that are stored, else those that the ledger returns now."""
         rows = self.ledger.running_here() if self._rows is None else self._rows
         if self._keeps:
             self._rows = rows

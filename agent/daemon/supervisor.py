@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 5.0
 IDLE_SWEEP_SECONDS = 20.0
-"""Seconds between two sweeps of a daemon without workers if the ledger sends notifications; a sweep sends ten queries,
-so such an idle daemon sends less than one query a second."""
+"""Seconds between two sweeps (regular checks that need no event) of a daemon without workers if the ledger sends
+notifications; a sweep sends ten queries, so such an idle daemon sends less than one query a second."""
 QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications of changes."""
 WORK_SECONDS = 0.5
@@ -286,8 +286,8 @@ class Supervisor:
         """Start the next queued tasks of the ledger while fewer workers run than are allowed.
 
         While a broker is connected, only tasks with unpublished work are started, and in addition one task for each
-        message of the broker. After a sweep (`swept`) all waiting tasks are started, since a message may be lost, or
-        belong to a task that could not start when the message came.
+        message of the broker. After a sweep (`swept`) tasks are started as if there were no broker, since a message may
+        be lost, or belong to a task that could not start when the message came.
         """
         if not self.starts:
             return
@@ -299,7 +299,7 @@ class Supervisor:
             self.start_arrived(self.courier, room)
 
     def start_arrived(self, courier: BrokerClient, room: int) -> None:
-        """Start as many tasks as messages have come from the broker.
+        """Start one task for each message that has come from the broker, but at most `room`.
 
         The ledger, not the order of the messages, decides which tasks start, since in the broker's queue the messages
         of one person may precede those of all others. Messages for which no task is started are acknowledged.
@@ -376,7 +376,7 @@ class Supervisor:
         row = self.ledger.get(uuid)
         if row is None:
             return False
-        # with a replica, any host can get the unpublished work and publish it
+        # with a replica, any host can get the unpublished work and publish it, so the task is not left to its last host
         replica = self.settings.context_storage.replica is not None
         if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
             seconds = lasts = LEFT_SECONDS
@@ -412,7 +412,8 @@ class Supervisor:
             self.courier.acknowledge(self.messages.pop(uuid, uuid))
 
     def startable(self, outcome: str | None = None) -> list[str]:
-        """The queued tasks that are due, except tasks that have a worker and tasks that `delays` lets wait.
+        """The first queued tasks that are due, up to `scheduling.max_workers`, except tasks that have a worker and
+        tasks that `delays` lets wait.
 
         `outcome`: only rows with that value in the column `outcome` are returned."""
         hindered = self.delays.waiting()
@@ -464,7 +465,7 @@ class Supervisor:
 
     def kill(self) -> None:
         """End every worker and its process tree now, and release their rows; this does not count as a death of the
-        workers, since a person requested it."""
+        workers, since the daemon ends them on purpose."""
         self.start_nothing()
         self.drain_inherited()
         pids = {uuid: child.process.pid for uuid, child in self.children.items()}

@@ -45,7 +45,7 @@ HUNG_SECONDS = 60.0
 needs to renew its lease."""
 
 TRACE_SECONDS = 2.0
-"""Seconds that a worker has to write its stack trace."""
+"""Seconds that a hung worker has to write its stack trace before it is killed."""
 
 
 @dataclass
@@ -87,7 +87,8 @@ class Watchdog:
         self.too_large: dict[str, TooLarge] = {}
 
     def check(self) -> bool:
-        """Check the workers, at most every two seconds; returns whether a worker was ended."""
+        """Check the workers; does nothing if the last check was less than `self.seconds` (SECONDS to MOST_SECONDS) ago.
+        Returns whether a worker was ended."""
         now = clock.monotonic()
         if now - self.looked_at < self.seconds:
             return False
@@ -155,8 +156,8 @@ class Watchdog:
         return row.lease_until < clock.stamp(self.wiring.db.now()) or unchanged > LEASE_SECONDS
 
     def _too_large(self, row: Row, pid: int, used: int) -> None:
-        """End a worker and close its row: a task that needs too much memory for this machine would need as much in a
-        further attempt."""
+        """End a worker and its task (`close_too_large`): a task that needs too much memory for this machine would need
+        as much in a further attempt."""
         self.wiring.events.emit("task_too_large", uuid=row.uuid, pid=pid, bytes=used, limit=self.most)
         end_worker(self.wiring.settings.base_dir, row.uuid, pid)
         self.note_too_large(row.uuid, pid, used)
@@ -189,7 +190,7 @@ class Watchdog:
         if row is not None and self.limit is not None and (row.status, row.process_id) == (Status.RUNNING, one.pid):
             why = process_groups.too_large(self.limit, one.used)
             outcome = Outcome(End.FAILED, why, code="memory")
-            with suppress(Fenced):  # the worker has ended by itself meanwhile
+            with suppress(Fenced):  # the row has another holder or end by now, so nothing is written
                 one.left = one.left or unpublished_work.leave_to_publish(self.wiring, row, outcome)
                 if one.left:
                     self.wiring.ledger.release(uuid, row.attempt)
