@@ -1,8 +1,8 @@
 """`demo` makes a tracker and a repository with a real bug in a folder of their own, and lets the daemon work on it.
 
 The demo works in the same way as the program always does: issue, queue, worker, sandbox, push, pull request. If no
-model answers, the demo uses a recording in place of a model (`find_model`), and says so. `cli/solve.py` shows the
-results of the demo in order.
+model answers, or there is no sandbox for its commands, the demo uses a recording in place of a model (`find_model`),
+and says so. `cli/solve.py` shows the results of the demo in order.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def retrievals(settings: Settings, uuid: str) -> list[Json]:
 
 def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
     """The files of pinned rules (`memory.pinned`) in the newest briefing of a task, each as a mapping of `file`,
-    `lines`, `base_commit`; they are read from the briefing, since the configuration may have changed."""
+    `lines`, `base_commit`; they are read from the briefing, since the configuration may have changed. [] if the task's
+    folder is gone, or has no marker of the fences."""
     folder = folder_of(settings, uuid)
     if folder is None:
         return []

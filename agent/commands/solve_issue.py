@@ -143,7 +143,7 @@ def of_that_repository(settings: Settings, issue: str, repository: str) -> Task 
         forge = LocalForge(settings)
         own = None if task is None else forge.address(task.get_task_key().repo, issue)
     except MakimonoError:
-        return None  # the caller then treats `issue` as the path of a file, and reports an error
+        return None  # the caller then treats `issue` as the path of a file, and raises UsageError if there is none
     return task if own == str(Path(repository).resolve()) else None
 
 

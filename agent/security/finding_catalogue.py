@@ -12,7 +12,8 @@ from enum import StrEnum
 
 
 class Risk(StrEnum):
-    """Severity: `low` occurs in ordinary text, `high` has no legitimate use, `refuse` stops a publication."""
+    """Severity: `low` occurs in ordinary text, `high` has no legitimate use, `medium` is between the two, `refuse`
+    stops a publication."""
 
     LOW = "low"
     MEDIUM = "medium"

@@ -158,7 +158,7 @@ def _visible(text: str, found: Counter[str], *, markup: bool) -> tuple[str, bool
 
 
 def _normal(text: str) -> str:
-    """`text` without a byte order mark, with one kind of line break, and with emoji without selectors and joiners."""
+    """`text` without a byte order mark, with one kind of line break, and without the selectors and joiners of emoji."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -2,8 +2,8 @@
 
 The module `redact` finds only exact values and their encodings. A model can reveal a secret in other forms: `g h p _ 1
 …`, the value reversed, its first half on one line and the second on the next. `Pieces` compares only letters and digits
-of a text and a secret, in either case and both directions, and masks a run of at least half of a secret. Letters that
-look like ASCII (`Ｚ`, `𝐙`, `Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
+of a text and a secret, in either case and both directions, and masks a run of about half of a secret or more. Letters
+that look like ASCII (`Ｚ`, `𝐙`, `Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
 
 The time of a search for fragments is linear: each quarter of a secret is searched for separately, and each match is
 extended to both sides.

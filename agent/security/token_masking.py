@@ -61,7 +61,8 @@ def _without_keys(text: str, found: Counter[str]) -> str:
         kept.append(text[position : first.start()])
         position = first.end()
         body = _BODY.match(text, position)
-        if body is None:  # no key follows this header: the text is from a program that parses keys
+        # no key follows this header, as in the source of a program that parses keys: nothing is masked
+        if body is None:
             kept.append(first[0])
             continue
         found["SE-03"] += 1
