@@ -161,8 +161,9 @@ def is_real_dir(path: Path) -> bool:
 
 
 def identity(path: str | os.PathLike[str]) -> Identity | None:
-    """A value that distinguishes the file at `path` from a later file with the same name; None if the file cannot be
-    examined, for example because there is none."""
+    """Device number and inode number of the file at `path`; None if the file cannot be examined, for example because
+    there is none. As long as a process has the file open, no other file has the same numbers; later a new file may get
+    them."""
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - a fast call of stat, since `identity` runs at each SQL statement
     except OSError:

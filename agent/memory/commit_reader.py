@@ -96,7 +96,8 @@ class CommitReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            # The output for this one commit exceeds the limit of `gitcmd.git`, or the commit cannot be read.
+            # A single commit for which the output exceeds the limit of `gitcmd.git`, or that cannot be read, is left
+            # out.
             if len(shas) == 1:
                 return
             half = len(shas) // 2
