@@ -1,5 +1,5 @@
 """Serves one connection that a client inside the sandbox opened to the proxy: reads the request, checks it, and passes
-it on or answers with the reason for a refusal."""
+it on, or answers with the reason if the request is refused or the server cannot be reached."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEAD_SECONDS = 30.0
 """Maximum seconds without a byte while the head of a request is read."""
 
 IDLE_SECONDS = 600.0
-"""Maximum seconds without a byte in either direction of a connection; servers that build the response may send nothing
-for minutes."""
+"""After this time in seconds without a byte in either direction, a connection is closed; servers that build the
+response may send nothing for minutes."""
 
 PARTING_SECONDS = 1.0
 
@@ -68,11 +68,12 @@ def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callabl
 
 def answer(client: socket.socket, status: int, why: str) -> None:
     """Send to the client an answer of the proxy itself. Most clients show the text of the status line, but not the
-    body."""
+    body, so `why` is in both."""
     words = why.encode("ascii", "replace")
     head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
-    # Closing a socket with unread bytes could discard the answer, so the client's remaining bytes are read first.
+    # Closing a socket with unread bytes could discard the answer, so the client's remaining bytes are read first, until
+    # the client sends none for PARTING_SECONDS.
     with suppress(OSError):
         client.shutdown(socket.SHUT_WR)
         client.settimeout(PARTING_SECONDS)

@@ -1,9 +1,9 @@
 """Decides whether a host may be reached, and opens the connection to it.
 
-The name of a host is resolved only once, in this module. Each resolved address is checked, and a direct connection goes
-to a checked address, so a name that resolves differently the next time gains nothing. If this machine itself needs a
-proxy for the host, the connection goes through that proxy, which may resolve the name itself (`upstream_proxy.py`). A
-name that only that proxy can resolve leads to an unchecked address.
+For each connection the name of the host is resolved once, in this module. Each resolved address is checked, and a
+direct connection goes to a checked address, so a name that resolves differently the next time gains nothing. If this
+machine itself needs a proxy for the host, the connection goes through that proxy, which may resolve the name itself
+(`upstream_proxy.py`). A name that only that proxy can resolve leads to an unchecked address.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class Dialer:
 
 NOBODYS = {4: "240.0.0.1", 6: "100::1"}
 """For IPv4 and IPv6, an address that no machine has (RFC 1112, RFC 6666): a socket can be bound to it only if the
-kernel allows any address."""
+kernel lets sockets have addresses of other machines."""
 
 
 def is_own(address: Address) -> bool:
     """Whether `address` is an address of this machine: a connection to it would have the same address as its source, or
-    a socket can be bound to it. `is_own` sends no packet.
+    a socket can be bound to it while none can be bound to an address that no machine has. `is_own` sends no packet.
 
     The source address of a connection alone is not enough: for a connection to a machine's second address in one
     network, the kernel uses the machine's first address as the source.
@@ -139,7 +139,8 @@ def is_own(address: Address) -> bool:
 
 
 def _source(address: Address) -> Address | None:
-    """The source address that a connection to `address` would have, None if no route leads there."""
+    """The source address that a connection to `address` would have, None if the kernel names none, for example without
+    a route."""
     try:
         with socket.socket(_family(address), socket.SOCK_DGRAM) as asked:
             asked.connect((str(address), PORTS[0]))
@@ -149,8 +150,8 @@ def _source(address: Address) -> Address | None:
 
 
 def _can_bind(text: str) -> bool:
-    """Whether a socket can be bound to the address: the address belongs to this machine, or the kernel allows any
-    address (`ip_nonlocal_bind`)."""
+    """Whether a socket can be bound to the address: the address belongs to this machine, or the kernel lets a socket
+    have an address of another machine (`ip_nonlocal_bind`)."""
     try:
         with socket.socket(_family(ip_address(text)), socket.SOCK_DGRAM) as asked:
             asked.bind((text, 0))

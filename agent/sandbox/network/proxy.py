@@ -80,12 +80,13 @@ class SandboxProxy:
         self.traffic.wait(LAST_SECONDS)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The hosts to which the command has tried to connect so far. The bytes are complete after the end of the
-        context, unless a connection took longer than LAST_SECONDS to end."""
+        """The hosts to which the command has tried to connect so far. The numbers of bytes are complete after the end
+        of the context, unless a connection took longer than LAST_SECONDS to end."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:
-        """Register a socket that must end with the proxy; False if the proxy is closed already."""
+        """Register a socket, which the end of the proxy then shuts down; returns False if the proxy has ended already,
+        and the caller closes the socket."""
         with self._lock:
             self._open = {known for known in self._open if known.fileno() >= 0}
             if not self._closed:
@@ -102,7 +103,7 @@ class SandboxProxy:
                         self._accept(listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept connections until the listener is closed."""
+        """Accept connections until the proxy ends; the end shuts the listener down, so `accept` raises OSError."""
         while not self._closed:
             if not self._slots.acquire(timeout=0.2):
                 continue

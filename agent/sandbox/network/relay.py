@@ -36,7 +36,8 @@ class _Way:
         return not self.ended and len(self.buffer) < CHUNK and self.left != 0
 
     def read_source(self) -> int:
-        """Read the available bytes from the source; returns their number."""
+        """Read the available bytes from the source; returns their number, 0 if there are none yet or the stream has
+        ended."""
         try:
             chunk = self.source.recv(CHUNK if self.left is None else min(CHUNK, self.left))
         except WAITS:
@@ -50,7 +51,7 @@ class _Way:
     def write_target(self) -> int:
         """Send buffered bytes to the target and count the sent bytes at once; returns the number of sent bytes.
 
-        After the last byte of the source, the end of the stream is passed on to the target.
+        If the source's stream has ended and all its bytes are sent, the stream to the target is ended too.
         """
         sent = 0
         if self.buffer:
@@ -77,8 +78,8 @@ def relay(
     sent: Callable[[int], None],
     received: Callable[[int], None],
 ) -> None:
-    """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds. If `body`
-    is a number, the end of the server's answer is enough.
+    """Copy bytes until both directions have ended, one connection fails (which may raise OSError), or no byte moves for
+    `idle` seconds. If `body` is a number, the end of the server's answer is enough.
 
     The bytes `first` are sent to the server before anything else. `body` is the maximum number of further bytes copied
     from the client, None for no maximum. `sent(size)` is called directly after each send to the server, and
@@ -93,7 +94,8 @@ def relay(
         for way in (out, back):
             other = back if way is out else out
             if wanted := (select.POLLIN if way.wants() else 0) | (select.POLLOUT if other.buffer else 0):
-                # a socket of which the stream has ended is not polled, since poll would report its end again and again
+                # a socket with nothing to read or write is not polled, since poll would report an ended stream at once
+                # each time
                 poll.register(way.source, wanted)
         held = any(way.wants() and _holds_back(way.source) for way in (out, back))
         left = idle - (time.monotonic() - last)
@@ -114,5 +116,6 @@ def relay(
 
 
 def _holds_back(source: socket.socket) -> bool:
-    """Whether TLS has buffered bytes that polling the descriptor does not show."""
+    """Whether `source` is a TLS socket with received bytes in its buffer, which polling the descriptor does not
+    show."""
     return isinstance(source, ssl.SSLSocket) and source.pending() > 0

@@ -1,9 +1,9 @@
 """Reads the head of a client's request to the proxy, and rewrites it for `http://` addresses.
 
 The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6). A request other than CONNECT must name the absolute address
-(RFC 9112, 3.2.2), and a connection serves only one such request. The proxy removes header fields that concern the
-connection, derives `Host` from the address, and passes on exactly the bytes of the body. The exact length prevents that
-a second request in the bytes that follow a request reaches another host.
+(RFC 9112, 3.2.2), and a connection serves only one such request. From that request the proxy removes the header fields
+that concern the connection, derives `Host` from the address, and passes on exactly the bytes of the body. Bytes after
+the body are not sent to the server: they could be a second request, for a host that the proxy has not checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Request:
 
 def receive(client: socket.socket) -> tuple[bytes, bytes]:
     """(the head of the request without the empty line at its end, the data after the head). Raises RequestUnreadable if
-    the connection ends before the head is complete, or if the head is too long."""
+    the client ends the connection before the head is complete, or if the head is too long, and OSError if the
+    connection fails or times out."""
     found = bytearray()
     end = -1
     while end < 0:
@@ -105,7 +106,8 @@ def _parse_http_request(method: bytes, target: str, fields: list[bytes], rest: b
 
 
 def _fields(lines: list[bytes]) -> tuple[int, list[bytes]]:
-    """(length of the request's body, header fields for the server)."""
+    """(length of the request's body, 0 without Content-Length; header fields for the server). Raises RequestUnreadable
+    if a field is malformed or the length is not clear."""
     found = []
     for line in lines:
         match = _FIELD.fullmatch(line)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PORT = 31280
-"""The port of the proxy inside each sandbox; it is below the kernel's ephemeral ports, and no known service uses it."""
+"""The port of the proxy inside each sandbox; it is below the default range of the kernel's ephemeral ports, and no
+common service uses it."""
 
 BACKLOG = 128
 FAILED = 125
@@ -38,7 +39,7 @@ HEADERS = 64 + 2 * 56
 
 
 def code(descriptor: int) -> bytes:
-    """The machine code for x86_64, one instruction per line; the numbers of system calls are those of
+    """The machine code for x86_64, with its assembly in the comments; the numbers of system calls are those of Linux's
     syscall_64.tbl."""
     where = struct.pack("=I", descriptor)
     lines = [
@@ -114,7 +115,8 @@ def with_python(python: str, descriptor: int) -> list[str]:
 
 
 def variables() -> dict[str, str]:
-    """Environment variables that make programs in the sandbox use the proxy."""
+    """Environment variables from which programs in the sandbox (curl, npm, Yarn, Maven and others) take the proxy's
+    address."""
     address = f"http://127.0.0.1:{PORT}"
     direct = "localhost,127.0.0.1,::1,sandbox"
     names: Sequence[str] = ("http_proxy", "https_proxy", "all_proxy")

@@ -1,4 +1,4 @@
-"""Counts the connections of a command by host and port, for the log and for the model."""
+"""Counts the attempts of a command to connect, and their bytes, by host and port, for the log and for the model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST = 200
-"""The maximum number of counters, one for each host, port and reason for a refusal. Connections to further hosts are
-counted as the host OTHERS, since a command may try any number of names."""
+"""The number of counters, one for each host, port and reason for a refusal, from which no further host gets a counter:
+connections to further hosts are counted as the host OTHERS, since a command may try any number of names."""
 
 OTHERS = "(others)"
 
@@ -29,8 +29,8 @@ class Traffic:
     def count(
         self, host: str, port: int, *, sent: int = 0, received: int = 0, refused: str = "", new: bool = True
     ) -> None:
-        """Count one connection, or with `new` False further bytes of a counted connection; `refused` is the reason for
-        which the connection was refused, "" if it was not."""
+        """Count one attempt to connect, or with `new` False further bytes of a connection that is counted already;
+        `refused` is the reason for which the proxy refused it, "" if the proxy did not."""
         key = (host, port, refused)
         with self._lock:
             if key not in self._found and len(self._found) >= MOST:
@@ -60,7 +60,8 @@ class Traffic:
             return self._lock.wait_for(lambda: not self._connected, seconds)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """One record for each host, port and reason for a refusal, in the order of the first attempts to connect."""
+        """One record for each counter, which is one for each host (or OTHERS), port and reason for a refusal, in the
+        order of the first attempts to connect."""
         with self._lock:
             return tuple(
                 Contact(host, port, tries, sent, received, why)

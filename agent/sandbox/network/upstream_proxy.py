@@ -90,7 +90,8 @@ def _http(
 
 
 def _tunnelled(proxy: socket.socket) -> None:
-    """Read exactly the head of the proxy's answer; raises ConnectionError if the status is not 200."""
+    """Read exactly the head of the proxy's answer; raises ConnectionError if the status is not 200, the head is longer
+    than LONGEST, or the proxy closes the connection first."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = proxy.recv(1)  # one byte at a time, since the bytes after the head belong to the target's stream
