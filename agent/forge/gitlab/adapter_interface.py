@@ -23,11 +23,11 @@ class GitLabAdapter(Forge, Protocol):
     """`projects`: the projects that the adapter's section in the settings lists, by path or number.
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
-    `groups`: owners of projects that are groups, not people. `members`: (time of the request by the monotonic clock,
-    the (path, project) of each project of which the account is a member); None before the first request. Each poll of
-    GitLab has a new task getter, so the adapter stores the facts that a later poll needs: `told` (the problems that
-    were reported already), `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the
-    lists that GitLab did not answer).
+    `groups`: owners of the account's projects that are groups, not people. `members`: (time of the request by the
+    monotonic clock, the (path, project) of each project of which the account is a member); None before the first
+    request. Each poll of GitLab has a new task getter, so the adapter stores the facts that a later poll needs: `told`
+    (the texts of refusals that were reported already), `askers` (state of an issue → who asked for work on it) and
+    `unanswered` (the lists that GitLab did not answer).
     """
 
     section: Any
@@ -44,5 +44,5 @@ class GitLabAdapter(Forge, Protocol):
     askers: dict[tuple[Any, ...], Any]
 
     def is_group(self, project: Project) -> bool:
-        """Whether the owner of the project is a group, not a person."""
+        """Whether the owner of the project is in `groups`."""
         ...

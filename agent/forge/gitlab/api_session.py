@@ -38,7 +38,7 @@ class _Session(OneHost):
 
 
 class ApiSession:
-    """Sends requests to the API at `base_url`; each thread has one connection."""
+    """Sends requests to the API at `base_url`; each thread has a session of its own."""
 
     def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:
         self.base_url = base_url

@@ -2,8 +2,9 @@
 `Forge.changed_since`), and among all issues of the listed projects (see `ForgeReports.recent_issues`).
 
 To find changes, two lists (issues and merge requests) are read for each project with tasks; if the last poll searched
-whole groups, two lists are read for each of these groups instead.  GitLab updates the time of change of an issue or
-merge request when a note is added to it; the search for changes relies on this.
+whole groups, two lists are read for each of these groups, and for each project with tasks that it searched by itself.
+GitLab updates the time of change of an issue or merge request when a note is added to it; the search for changes relies
+on this.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _places(forge: GitLabAdapter, key: TaskKey, url: str | None) -> set[Place]:
     try:
         project = forge.places.project_of(key, patience=QUICK).id
     except (IssueUnreadable, ForgeAccessRefused):
-        return set()  # the project is gone or not accessible, which the poll for waiting issues reports
+        return set()  # the project is gone or not accessible: its task counts as unchanged
     merge = number_in(url)
     found = {(project, collection_of(key), key.task_id)}
     return found | ({(project, "merge_requests", merge)} if merge else set())
@@ -105,7 +106,7 @@ def _changed(forge: GitLabAdapter, name: str, changes: ChangeCursor) -> Iterator
             yield f"{item['project_id']} {item['iid']}", str(item["updated_at"])
     except (ForgeRefused, ForgeAccessRefused) as error:
         if isinstance(error, ForgeRefused) and error.status != 404:
-            raise  # GitLab answers 403 or 404 where issues or merge requests are switched off
+            raise  # 403 and 404 mean no changes: GitLab sends them where issues or merge requests are switched off
 
 
 def _split(seen: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:

@@ -91,13 +91,13 @@ class GitLabForge:
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
         self.items = TaskItems(self.wire, self.places, self.labels, section.start)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # texts of refusals that were reported already
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.listed = ListedProjects(self.projects, section.owner, self.places, self.unanswered, self.told)
         self.groups: set[str] = set()  # project owners that are groups, not people
         self.lists: list[str] = []  # API paths in which the last poll searched for issues with the label
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue → who asked for work on it
         self._states: dict[TaskKey, tuple[str, bool]] = {}
         self.notes = OwnNotes(self.items)
 
@@ -125,10 +125,11 @@ class GitLabForge:
     def per_hour(self, interval: float) -> float:
         """The number of requests that polls send in an hour in which nothing changes.
 
-        At each poll the adapter requests, for each project or group, two lists of changes (this is counted as if each
-        project had ended tasks), two lists of issues with the label and two lists in which mentions are searched for;
-        and two lists of assignments for all projects together. A way to ask for work that `start` switches off needs no
-        lists. Each project is requested again when its stored facts are too old.
+        At each poll the adapter requests, for each listed project (without listed projects, for each project or group
+        that the last poll searched), two lists of changes (this is counted as if each project had ended tasks), two
+        lists of issues with the label and two lists in which mentions are searched for; and two lists of assignments
+        for all projects together. A way to ask for work that `start` switches off needs no lists. Each listed project,
+        or the list of the account's projects, is requested again when the stored facts are too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists
@@ -303,7 +304,8 @@ class GitLabForge:
         try:
             project, item = self.items.get(key, patience=QUICK)
         except IssueUnreadable:
-            # The issue was deleted, or moved to a project that the account cannot see, so its task has to stop.
+            # GitLab shows no such issue: it was deleted or moved, or its project is gone, hidden from the account or
+            # has issues switched off. In each case the task has to stop.
             return "stop"
         if self.labels.requested(self.items.label_names(item), state_of(item)) == "stop":
             return "stop"
@@ -498,7 +500,8 @@ class GitLabForge:
     # --- shared by the parts ----------------------------------------------------------------------------------
 
     def is_group(self, project: Project) -> bool:
-        """Whether the owner of the project is a group, not a person."""
+        """Whether the owner of the project is a group, as far as the list of the account's projects (`MemberProjects`)
+        has shown it; False for a person and for an unknown owner."""
         return project.owner in self.groups
 
     def _talk(self, key: TaskKey, project: Project, patience: float = PATIENT) -> NoteReader:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 class ListedProjects:
     """The projects that a section of the settings lists (`projects`), each by its path or its number; `owner` is the
-    setting `owner` of the same section. `told`: the problems that were reported, so that each is reported once."""
+    setting `owner` of the same section. `told`: the texts of the refusals that were reported; `served` does not report
+    the same text again."""
 
     def __init__(
         self,
@@ -80,14 +81,14 @@ class ListedProjects:
                 refused = error if not isinstance(error, IssueUnreadable) else refused
                 continue
             found.append((project.full_name if one.isdigit() else one, project))
-        if refused is not None and not found:  # no project is left, and one could not be read
+        if refused is not None and not found:  # no project can have tasks, and at least one could not be read
             raise refused
         return found
 
     def take_problems(self) -> tuple[ForgeError, ...]:
         """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
-        cannot have tasks, ForgeUnreachable for projects that did not answer, or that wait for a later poll since they
-        did not answer before."""
+        cannot have tasks or that GitLab refuses to show, ForgeUnreachable for projects for which GitLab did not answer,
+        now or before; some of the latter wait for a later poll."""
         problems, self._problems = tuple(self._problems), []
         return problems
 

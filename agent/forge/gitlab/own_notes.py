@@ -43,8 +43,8 @@ class OwnNotes:
         return next((str(one["id"]) for one in talk.own() if str(one.get("body")).strip() == note.strip()), None)
 
     def fit(self, body: str) -> str:
-        """The text of a note, with the sign of the program if the account counts as a person's; raises ForgeError for
-        a text that is too long."""
+        """The text of a note as it is sent: quick actions are escaped and, if the account may be a person's and the
+        text stays short enough, the program's sign is added. Raises ForgeError if `body` is too long."""
         if len(body) > outgoing_text.MAX_NOTE:
             raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {outgoing_text.MAX_NOTE}, shorten it")
         text = signed(body, outgoing_text.MAX_NOTE) if self.places.is_person() else body

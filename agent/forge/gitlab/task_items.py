@@ -31,13 +31,15 @@ class TaskItems:
         self.labels = labels
 
     def get(self, key: TaskKey, *, patience: float = PATIENT) -> tuple[Project, dict[str, Any]]:
-        """(project of the issue, GitLab's answer about the issue).  Raises IssueUnreadable when the issue is gone."""
+        """(project of the issue, GitLab's answer about the issue).  Raises IssueUnreadable when GitLab has no such
+        issue for this account: it is gone or hidden, or issues are switched off."""
         number_of(key)
         project = self.places.project_of(key, patience=patience)
         return project, self.call(key, "GET", self.path(key, project), patience=patience)
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about the issue or merge request of the key."""
+        """Send one request about the issue or merge request of the key; returns the data of GitLab's answer, raises as
+        `about` does."""
         with self.about(key, change=verb != "GET"):
             return self.wire.call(verb, path, body=body, **more).data
 
@@ -73,8 +75,9 @@ class TaskItems:
             raise IssueUnreadable(said, code="repository_archived") from error
 
     def move(self, key: TaskKey, to: LabelState, present: Iterable[str] | None = None) -> None:
-        """Change the labels of an issue with one request, which adds the label of the state `to` and removes those of
-        the program's other labels that are in `present` (all its other labels if `present` is None).
+        """Change the labels of an issue with one request (none if nothing is to be changed), which adds the label of
+        the state `to` and removes those of the program's other labels that are in `present` (all its other labels if
+        `present` is None).
 
         GitLab executes a change of labels atomically, creates a missing label, and leaves the other labels of the issue
         unchanged. GitLab ignores a label in `remove_labels` that the issue does not have (docs.gitlab.com/api/issues,
@@ -87,8 +90,9 @@ class TaskItems:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
 
     def mark_taken(self, key: TaskKey, *, again: bool) -> bool:
-        """Set the processing label if the issue waits for work; returns whether the label was set. `again`: somebody
-        asks for a new task on an issue with a last task that has ended."""
+        """Set the processing label if the issue waits for work; returns whether the label was set. With `again`,
+        somebody asks for a new task after the end of the last one: then an open issue gets the label if
+        `Labels.can_start` allows it."""
         _, item = self.get(key)
         waits = self.waits(item)
         if again:

@@ -2,7 +2,7 @@
 
 An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
 assigned the bot has permission. Issues with the bot label are searched for in each listed project; if no project is
-listed, in each project or group of which the account is a member. Only projects of the account are searched, so a label
+listed, in each project or group of which the account is a member. Issues in other projects are left out, so a label
 that strangers set in their own project has no effect. Two lists (issues and merge requests) contain the assignments to
 the own account in all projects.
 """
@@ -73,11 +73,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS]
         for path, kind, query in self._due(asked, lambda one: one[0]):
             listed: list[dict[str, Any]] = []
-            with lists.handling(
-                path
-                # GitLab answers 403 or 404 if issues or merge requests are switched off, or if the project or group was
-                # removed
-            ):
+            # a list that GitLab refuses, for example since issues are switched off or the project is gone, is left out
+            with lists.handling(path):
                 listed += self._listed(path, query)
             self.forge.unanswered.note(path, lists.failed.get(path))
             yield from ((kind, item) for item in listed if int(item["project_id"]) in projects)
@@ -85,7 +82,8 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
         """The API paths in which issues with the label are searched for: `/projects/1` for each listed project; if none
-        is listed, `/groups/a%2Fb` (with all its subgroups) for projects of a group."""
+        is listed, `/groups/a%2Fb` (with all its subgroups) for the projects of a group, and `/projects/1` for each
+        project of a person."""
         if self.forge.projects:
             return [project.path for _, project in projects.values()]
         groups = sorted({project.owner for _, project in projects.values() if self.forge.is_group(project)})
@@ -102,8 +100,9 @@ class GitLabTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or merge request of GitLab; None if it does not wait for work, its project is archived,
-        the person who asked for the work has no permission, or this poll cannot find out who asked."""
+        """The task of an issue or merge request of GitLab; None if it does not wait for work (in a search for issues
+        that a daemon has left: has neither the processing nor the paused label), its project is archived, the person
+        who asked for the work has no permission, or this poll cannot find out who asked."""
         places = self.forge.places
         items = self.forge.items
         again = not self._left and items.may_be_assigned_again(item)
@@ -111,7 +110,7 @@ class GitLabTaskGetter(BaseTaskGetter):
             return None
         present = self.forge.items.label_names(item)
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
-        if self._left:  # a task that a daemon has taken has the processing label, and no longer the bot label
+        if self._left:  # such an issue has lost the bot label; the label was the request if the bot is not assigned
             labelled = not places.is_assigned(item)
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
@@ -156,8 +155,8 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _assigned_again(self, key: TaskKey, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or merge request that was assigned to the bot again after the end of a task; None if it
-        was not assigned again, a person without permission assigned it, or this poll may not look that up any more. The
-        system note about an assignment is read again only when the issue has changed."""
+        was not assigned again, the person who assigned it may not ask for work in this way, or this poll may not look
+        that up any more. The system note about an assignment is read again only when the issue has changed."""
         places = self.forge.places
         state = (project.id, kind, item["iid"], item.get("updated_at"), "again")
         if state not in self.forge.askers:
@@ -189,8 +188,8 @@ def odd_project(error: AnswerOdd) -> None:
 
 
 class MemberProjects:
-    """The projects of which the account is a member (role Developer or higher); if the section sets `owner`, only
-    projects in the group `owner`."""
+    """The projects of which the account is a member (role Developer or higher), without archived ones; if the section
+    sets `owner`, only projects below the group or person `owner`."""
 
     def __init__(self, forge: GitLabAdapter) -> None:
         self.forge = forge

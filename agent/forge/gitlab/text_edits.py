@@ -20,8 +20,8 @@ def edit_of(items: TaskItems, key: TaskKey, seen: str, who: dict[str, Any] | Non
     """(the edit of the issue's title or text as a comment, the digest of the present title and text).
 
     `seen` is the digest at the last read; the first value is () if the digest is the same, or if the editor has no
-    permission.  `who` is the author of GitLab's system note about the edit, None if nobody edited the text.  If `who`
-    is None, `seen` is "" or the issue is unreadable, the result is ((), `seen`)."""
+    permission.  `who` is the author of GitLab's system note about the edit, None if no new note reports an edit.  If
+    `who` is None, `seen` is "" or the issue is unreadable, the result is ((), `seen`)."""
     if not seen or who is None:
         return (), seen
     try:
