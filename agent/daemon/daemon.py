@@ -120,7 +120,7 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         with suppress(OSError):
-            path_of(self.settings).unlink()  # the health file was written by an earlier daemon  # ours
+            path_of(self.settings).unlink()  # an earlier daemon wrote this health file  # ours
         started: float | None = None
         courier: BrokerClient | None = None
         ground: SelfCheck | None = None
@@ -153,7 +153,8 @@ class Daemon:
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             reloader = self._reloader()
             self._check_reviewers(reloader)
-            # If this write fails, `doctor` cannot check whether the daemon runs outdated code.
+            # If this write fails, `tasks` and `doctor` cannot check whether the daemon runs outdated code; the daemon
+            # goes on.
             with suppress(DiskError):
                 record(self.settings, supervisor.installed.code)
             if reloader is not None and not once:
@@ -192,10 +193,11 @@ class Daemon:
         signal.signal(signal.SIGINT, heard)
 
     def _poll_once(self, wiring: Wiring, supervisor: Supervisor) -> int:
-        """Poll all sources once and work on every due task. Returns 3 when a source could not be polled and nothing
-        else failed.
+        """Poll all sources once (not with the role `worker`) and work on every due task (not with the role `producer`).
+        Returns the exit code, 3 when a source could not be polled and nothing else failed.
 
-        All polls end before the first task is started, so that no task starts before a `/pause` for it is read.
+        Each poll ends, or is given up, before the first task is started, so that no task starts before a `/pause` for
+        it is read.
         """
         asked = True
         if self.role != "worker":
@@ -241,7 +243,7 @@ class Daemon:
         self.webhooks.start(*parse_listen(section.listen))
 
     def _obey_poke(self) -> None:
-        """Poll all sources, if SIGUSR1 has arrived since the last call of this method."""
+        """Request a poll of all sources, if SIGUSR1 has arrived since the last call of this method."""
         if self.poked:
             self.poked = False
             self.events.emit("poked", by="signal", sources=self.pollers.poke() if self.pollers is not None else [])
@@ -293,7 +295,8 @@ class Daemon:
         return BrokerClient(self.settings, self.events, self.waker.wake)
 
     def _send_notifications(self, wiring: Wiring) -> None:
-        """Post the comments and labels that could not be posted when a task ended, except on a source that hangs."""
+        """Post the notifications that are due on issues (for example of ends that could not be posted before), except
+        on a source that `poll_once` stopped waiting for."""
         pollers = self.pollers
         with self._surviving("ledger"):
             send_pending_notifications(
@@ -301,7 +304,8 @@ class Daemon:
             )
 
     def _remember(self, supervisor: Supervisor) -> None:
-        """Do the due jobs that extract memories from all tasks that have ended by now."""
+        """Do the due jobs that extract memories from all tasks that have ended by now, until a drain begins or a job
+        raises an error."""
         failed: list[Exception] = []
         try:
             while not (self.drain or failed) and supervisor.extraction.is_busy():
@@ -312,14 +316,15 @@ class Daemon:
             supervisor.extraction.stop()
 
     def _step_until(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
-        """Call the supervisor's `step` until `done` returns True, or the daemon is drained or killed."""
+        """Call the supervisor's `step` until `done` returns True, or the daemon is drained or killed; returns the exit
+        code."""
         try:
             return self._steps(supervisor, done, once=once)
         finally:
             self.worked = tuple(supervisor.exit_codes.last)
 
     def _steps(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool) -> int:
-        deadline: float | None = None  # the time at which the drain ends
+        deadline: float | None = None  # when a drain kills the workers that are left
         failures = 0
         pulse = HealthFile(self.settings)
         woken = True
@@ -349,7 +354,7 @@ class Daemon:
             failures = 0 if supervisor.busy() else failures + (error is not None)
             draining = deadline is not None
             if error is not None and failures >= PATIENCE and (once or draining):
-                raise error  # no worker is alive and nothing can be written, so the wait would never end
+                raise error  # no worker is alive, and repeated steps have failed: further ones would fail too
             if draining and not supervisor.busy():
                 return 0
             if once and not draining and not supervisor.busy() and supervisor.room.check_at_end():
@@ -383,7 +388,7 @@ class Daemon:
             return True
         try:
             news = notices.poll()
-        except Exception as error:  # noqa: BLE001 - after any error of the database driver a new connection is opened
+        except Exception as error:  # noqa: BLE001 - after any error the connection counts as lost; another one is opened
             log.mistake("ledger", "notices", error)
             self.events.emit("notices_lost", error=reason(error))
             notices.close()
@@ -398,16 +403,16 @@ class Daemon:
         return True
 
     def _open_notices(self, supervisor: Supervisor) -> Notices | None:
-        """The connection for the ledger's notifications, None while there is none. After it was lost, it is opened
-        again after LISTEN_SECONDS."""
+        """The connection for the ledger's notifications, None while there is none. If it is lost, this method opens
+        another one; it tries that at most once in LISTEN_SECONDS."""
         if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
             self.listen_at = clock.monotonic() + LISTEN_SECONDS
             self.notices = supervisor.ledger.notices()
         return self.notices
 
     def _step_supervisor(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
-        """One step of the supervisor; its error (None without one) is returned and not raised, since a busy database or
-        a full disk must not end the daemon."""
+        """One step of the supervisor; a MakimonoError or OSError is returned after a second (None without one) and not
+        raised, since a busy database or a full disk must not end the daemon."""
         with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
             supervisor.step(woken=woken)
         if failed:
@@ -416,8 +421,8 @@ class Daemon:
 
     @contextmanager
     def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
-        """A context manager that reports an error in one round of a part of the daemon (such as a poller), and lets
-        that part continue.
+        """A context manager around one round of a part of the daemon (such as a poller): it reports a MakimonoError or
+        OSError and lets that part continue; other errors pass.
 
         The context manager yields a list, to which it adds the error if there is one. An error that stays the same is
         reported every SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""

@@ -1,9 +1,9 @@
 """Ends a task that no process works on: moves the task's folder, sets its label, and posts its final comment.
 
-The module ends the tasks of rows that were closed from outside: a person stopped the task while it waited, or the
+The module ends the tasks of rows that no worker closed: for example, a person stopped the task while it waited, or the
 ledger gave the task up because its workers died repeatedly. The module also posts every end that a worker could not
-post because the forge could not be reached. The ledger lists the rows for which a notification on the issue is due
-(`tell_at`) and gives each row to one notifier at a time. The marker in a comment shows whether a notifier that was
+post, mostly because the forge could not be reached. The ledger lists the rows for which a notification on the issue is
+due (`tell_at`) and gives each row to one notifier at a time. The marker in a comment shows whether a notifier that was
 killed had already posted the comment. All steps of this module can be repeated without a further effect, and none sends
 a request to a model.
 """
@@ -71,8 +71,7 @@ def send_pending_notifications(wiring: Wiring, mine: Callable[[Row], bool] = lam
     """Post all due notifications for the rows for which `mine` returns True: notifications about ends, and about
     waiting tasks (`issue/status.py`).
 
-    Returns the uuids of the tasks for which notifications were posted. The function must be called in a thread in which
-    a slow forge delays nothing else."""
+    Returns the uuids of the tasks of which no notification is due any more. A slow forge delays the calling thread."""
     if not (rows := wiring.ledger.due_notifications()):
         return []
     told, items = [], wiring.items("tell")
@@ -119,7 +118,8 @@ def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[st
 
 def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
     """Post the final comment of a closed row, write its end into the progress comment, and move its label; returns
-    False when that failed, or when no notification of the row is due or another notifier posts it.
+    False when that failed, or when no notification of the row is due or another notifier posts it. If the account
+    cannot read the issue (any more), nothing is posted, the notification is no longer due, and the result is True.
 
     `folder`: the folder of the task, of which the caller holds the lock. If the forge cannot be reached, the error is
     reported and does not delay other tasks.
@@ -131,7 +131,7 @@ def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
         return False
     try:
         _notify(wiring, wiring.forge_of(row.key), row, folder)
-    except IssueUnreadable as error:  # the issue was deleted, so nothing can be posted on it
+    except IssueUnreadable as error:  # the issue is gone or hidden, so nothing can be posted on it
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
     except MakimonoError as error:
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
@@ -176,7 +176,8 @@ def _show_end(wiring: Wiring, forge: Forge, row: Row, ending: FinalState) -> boo
 
 def _make_ready(forge: Forge, row: Row, branch: str) -> None:
     """Mark the pull request of finished work as ready, since an older attempt may have made it a draft.  Work that the
-    reviewers did not approve has another outcome than `finished`, and stays a draft."""
+    reviewers did not approve has another outcome than `finished`, and stays a draft. An error of the forge is
+    ignored."""
     with suppress(ForgeError):
         pull = forge.find_pull(row.key, branch)
         if pull is not None and pull.state == "open" and pull.draft:

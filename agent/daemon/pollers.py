@@ -38,8 +38,8 @@ reports changes of rows to the daemon."""
 
 
 STALL_SECONDS = 60.0
-"""Seconds without any answer of a source after which `run --once` stops waiting for the poll of that source.
-STALL_SECONDS is longer than the time-out of one request."""
+"""If for this time in seconds a source has not answered and its poll has put no task into the ledger, `run --once`
+stops waiting for that poll. STALL_SECONDS is longer than the time-out of one request."""
 
 
 @dataclass(slots=True)
@@ -119,10 +119,10 @@ class Pollers:
         """Poll each source once, all at the same time; returns the names of the sources that were not polled
         completely.
 
-        A source without any answer for STALL_SECONDS is reported as failed, and `poll_once` stops waiting for it: its
-        thread ends when the process ends, and issues that the thread has not queued until then wait for the next poll.
-        Raises the error that ended the poll of a source, such as DiskError or LedgerError; an error of the forge ends
-        no poll.
+        A source without progress for STALL_SECONDS is reported as failed, and `poll_once` stops waiting for it;
+        `poll_once` stops waiting for every source when the daemon has to end. The thread of such a source ends when the
+        process ends, and issues that the thread has not queued until then wait for the next poll. Raises the error that
+        ended the poll of a source, such as DiskError or LedgerError; an error of the forge ends no poll.
         """
         self._spread()
         began = clock.monotonic()
@@ -159,7 +159,7 @@ class Pollers:
             source.error = error
 
     def _has_stalled(self, source: PolledSource, began: float) -> bool:
-        """Whether a source has answered nothing for STALL_SECONDS."""
+        """Whether for STALL_SECONDS a source has answered nothing and its poll has put no task into the ledger."""
         last = max(began, source.poller.last_progress() if source.poller is not None else 0.0)
         return clock.monotonic() - last > STALL_SECONDS
 

@@ -69,7 +69,7 @@ jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # this call ma
 
 # multiprocessing would run the main module of the daemon again in each worker, because the function to run may be
 # defined there.  The function that a worker runs is in `worker/worker.py`, and compiling the main module would take 0.9
-# MiB.
+# MiB in each, so this is switched off.
 multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
 
 _begin = multiprocessing.spawn._main  # noqa: SLF001

@@ -1,7 +1,7 @@
 """Detects whether the files of the program differ from those that the daemon has loaded.
 
 A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported. After an
-upgrade under a running daemon, the program's files and the loaded code do not fit together, and every worker would die
+upgrade under a running daemon, the program's files and the loaded code may not fit together, and a worker could die
 before it has claimed its task. The daemon therefore compares the program's files before it starts a worker; after a
 change it reports once that it must be restarted, and starts no more workers. The daemon also writes a digest of its
 code beside its lock, from which `tasks` and `doctor` detect that it must be restarted.
@@ -41,8 +41,9 @@ class InstalledProgram:
         self.looked_at = clock.monotonic()
 
     def describe_change(self) -> str:
-        """A sentence that names files that changed since this object was made, "" if the content of all is the same.
-        Files are compared at most once in SECONDS. The first sentence stays, even if the files are restored."""
+        """A sentence that names at most three of the files that changed since this object was made, "" if no change is
+        known. The files are compared at most once in SECONDS; in between the result stays the same. The first sentence
+        stays for good, even if the files are restored."""
         now = clock.monotonic()
         if self.changed or now - self.looked_at < SECONDS:
             return self.changed
@@ -63,15 +64,15 @@ def digest(top: Path = TOP) -> str:
     """One hash for the names and the content of all files of the package that have one of SUFFIXES."""
     made = hashlib.blake2b(digest_size=16)
     for name, path in files(top, SUFFIXES):
-        with suppress(OSError):  # somebody has just removed the program's file
+        with suppress(OSError):  # of a file that cannot be read, since it was just removed, the name alone counts
             made.update(f"{name}\0".encode())
             made.update(path.read_bytes())
     return made.hexdigest()
 
 
 def lock_of(settings: Settings) -> Path:
-    """The path of the daemon's lock in base_dir. Each host that shares a ledger has a lock of its own, since the hosts
-    may share the base_dir too."""
+    """The path of the daemon's lock in base_dir. If hosts may share the ledger, each host has a lock of its own, since
+    the hosts may share the base_dir too."""
     name = "daemon.lock" if is_alone(settings) else f"daemon-{hostname()}.lock"
     return settings.base_dir / name
 

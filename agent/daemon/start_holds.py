@@ -1,15 +1,16 @@
 """Holds back the start of tasks: when MANY different tasks failed in the same way, the next ones would probably fail
 too.
 
-Each failure is assigned to a place: the model's server, the repository, or this host. Failures at the model's server or
-at a repository are of one kind when they have the same error code. A host can fail in many ways, so all failures
-without progress that a host may have caused are of one kind: the host then pauses itself, and other hosts of a shared
-ledger take the tasks.
+A failure counts at each place that may have caused it, by its error code: the model's server, the repository, this
+host; a failure with any other error code counts at no place. Failures at the model's server or at a repository are of
+one kind when they have the same error code. A host can fail in many ways, so all failures without progress that a host
+may have caused are of one kind: the host then pauses itself, and other hosts of a shared ledger take the tasks.
 
 After failures of one kind of MANY different tasks in a row, no more tasks are started at the place of the failures for
 a while; then one task starts as a probe.  When the probe makes progress, tasks start again at the place of the
-failures; when the probe fails in the same way, the wait is twice as long.  The state is in `holds.json`, where the next
-daemon finds it; that daemon begins with a probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
+failures; when the probe fails in the same way, the wait is twice as long, up to LONGEST_SECONDS.  The state is in
+`holds.json`, where the next daemon finds it; that daemon begins with a probe.  `Supervisor` changes the state; `tasks`
+and `doctor` read it.
 """
 
 from __future__ import annotations
@@ -102,12 +103,12 @@ CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY,
 
 @dataclass
 class StartHold:
-    """The hold of one place: the model's server, a repository or a host.
+    """The failures at one place (the model's server, a repository or a host) and, after MANY of them, its hold.
 
     `place`: the name of the place, for people. `code`: the error code of the newest failure. `tasks`: keys of the
     newest tasks that failed there in a row, at most MANY. `until`: the time before which no held task starts; "" while
     tasks start normally. `tries`: the number of probes (single tasks started as a test) that failed. `probe`: the uuid
-    of the task that is the probe."""
+    of the task that is the probe, "" without a probe."""
 
     kind: Kind
     place: str
@@ -137,7 +138,7 @@ class StartHold:
 
 
 class StartHolds:
-    """The holds of one base_dir, by place; `ended` is called after a hold has ended."""
+    """The failures and holds of one base_dir, by place; `ended` is called after a hold has ended."""
 
     def __init__(
         self, settings: Settings, ledger: Ledger, events: Events, ended: Callable[[], None] = lambda: None
@@ -148,8 +149,8 @@ class StartHolds:
         self.ended = ended
         self.path = settings.base_dir / NAME
         self.known = {one.place: one for one in read(settings.base_dir)}
-        # Each hold goes on with a probe at once, since the person who restarted the daemon may have removed the cause
-        # of the failures.
+        # Each hold goes on with a probe at once, since a person who restarted the daemon may have removed the cause of
+        # the failures.
         for one in self.known.values():
             one.until, one.probe = (clock.stamp() if one.until else ""), ""
 
@@ -169,7 +170,7 @@ class StartHolds:
             elif _has_got_on(row) or (kind != "server" and row.status is Status.COMPLETED):
                 self._release_hold(place)
             elif (hold := self.known.get(place)) is not None and hold.probe == uuid:
-                hold.probe = ""  # the probe ended without progress, in a way that shows nothing about the place
+                hold.probe = ""  # the probe's end shows nothing about the place; the next task becomes the probe
         if before != [asdict(one) for one in self.known.values()]:
             self._write()
 
@@ -269,7 +270,8 @@ def is_closed(ledger: Ledger, hold: StartHold) -> bool:
 
 
 def read(base_dir: Path) -> list[StartHold]:
-    """The holds of every place; an empty list when the file of holds is missing, unreadable, or of an older version."""
+    """The recorded failures and holds of every place; an empty list when the file of holds is missing, unreadable, or
+    of an older version."""
     try:
         found: list[dict[str, Any]] = orjson.loads((base_dir / NAME).read_bytes())
         return [StartHold(**one) for one in found if one["kind"] in get_args(Kind)]

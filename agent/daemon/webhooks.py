@@ -1,12 +1,12 @@
 """The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
 
-A webhook request is accepted if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token,
-and if the same request was not received before. The body of a webhook request starts no task: it may only name the
-project, from which the sources to poll are chosen, and the account that caused the event. An event that the program
-itself has caused leads to no poll, since its comments and labels would otherwise use up the polls that `pokes.py`
-allows. Only the poll determines which tasks to start, with the same checks as in every other poll. A stolen secret can
-thus only cause polls, and `pokes.py` limits their number. `daemon.py` starts the endpoint; docs/forges.md, "At once:
-webhooks", says how people set it up.
+A webhook request is accepted if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token.
+A request that was received before causes no second poll. The body of a webhook request starts no task: it may only name
+the project, from which the sources to poll are chosen, and the account that caused the event. An event about an issue,
+a pull request or a comment leads to no poll if the program itself has caused it, since its comments and labels would
+otherwise use up the polls that `pokes.py` allows. Only the poll determines which tasks to start, with the same checks
+as in every other poll. A stolen secret can thus only cause polls, and `pokes.py` limits their number. `daemon.py`
+starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
 
 Documentation of the hosts about the headers of webhook requests:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
@@ -49,13 +49,14 @@ sources of the sender's kind are polled."""
 CHUNK = 1 << 16
 MOST_CONNECTIONS = 16
 SECONDS = 10.0
-"""Seconds that one webhook request may take."""
+"""The maximum time in seconds for one webhook request; if the body is not complete by then, the request is refused."""
 REMEMBERED = 4096
 """The number of signatures and ids of webhook requests that the daemon remembers, so that a repeated request causes no
 second poll; a request has one signature and at most one id.  The daemon has them only in memory, so a webhook request
 that is repeated after a restart causes one more poll."""
 TIMELY_SECONDS = 300.0
-"""The maximum age of a webhook request that has a signed time, by the Standard Webhooks specification."""
+"""The maximum difference in seconds between now and the signed time of a webhook request; only requests with GitLab's
+signing token have such a time (Standard Webhooks specification)."""
 SAID_SECONDS = 60.0
 
 SIGNATURES = (
@@ -108,8 +109,8 @@ class RefusedError(Exception):
 class Webhooks:
     """The WSGI application.
 
-    `poke` is called for each accepted request without the sign of this program, and returns the names of the sources
-    that are polled. `emit` announces events.
+    `poke` is called for each accepted request that was not received before and has no sign of this program, and returns
+    the names of the sources that are polled. `emit` announces events.
     """
 
     def __init__(self, secret: str, poke: Callable[[Hook], Iterable[str]], emit: Callable[..., object]) -> None:
@@ -208,7 +209,7 @@ class _Check:
         """A tag that identifies the request if its signature is right, else None. Signatures are compared in constant
         time."""
         given = self.given.encode("latin-1", "replace")
-        if self.signed is None:  # GitLab's header contains the secret itself and does not depend on the body
+        if self.signed is None:  # GitLab's token is the secret itself, so the digest of the body is the tag
             return self.body.digest() if hmac.compare_digest(given, self.secret) else None
         if self.header == "HTTP_WEBHOOK_SIGNATURE":
             right = b"v1," + base64.b64encode(self.signed.digest())
@@ -262,7 +263,7 @@ def _read(environ: Environ, check: _Check) -> bytes:
 
 def _hook(kind: str, body: bytes, environ: Environ) -> Hook:
     """The facts in the body of a webhook request: the project, and for an event of TALK also the sender and whether the
-    program has signed the comment; a body that is not of a known host has no facts."""
+    program has signed the comment; a fact that the body does not have under the keys of a known host is ""."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
