@@ -50,7 +50,8 @@ def _open_and_follow(state: CliState, *, reads: bool, follows: bool = True) -> t
     `forget` was killed.
 
     Raises UsageError if memory.db does not exist and the shared log gave no entries to create it from.  If the shared
-    log cannot be reached, a command that only reads (`reads`) uses memory.db as it is.
+    log cannot be reached, a command that only reads (`reads`) uses memory.db as it is; without memory.db, and for a
+    command that writes, MemoryUnavailable is raised.
     """
     from agent.wiring.memory import open_memory
 

@@ -81,7 +81,8 @@ class Board:
     """The content of the live line of `run`: the numbers of running and queued tasks and of tasks that have ended since
     the start of the command, and the last activity.
 
-    A thread that counts the rows of the ledger sets `Board.counts`; events of workers set the other fields.
+    A thread that counts the rows of the ledger sets `Board.counts`; events of this process and of its workers set the
+    other fields.
     """
 
     def __init__(self) -> None:

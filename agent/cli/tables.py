@@ -37,10 +37,12 @@ STYLES = {
 """Text of a cell → the colour of the cell."""
 
 INDENT = 4
-"""The spaces before the second line and the next ones of a folded text, if it is no value beside its name."""
+"""The number of spaces before each line but the first of a folded text; a value that follows its name is indented to
+its own beginning instead."""
 
 LEAST_CUT, BETWEEN = 8, 3
-"""The least width of a shortened column while another column can be left out, and the space around a column."""
+"""LEAST_CUT is the least width of a shortened column while another column can be left out, BETWEEN the number of cells
+between two columns."""
 
 _NAME = re.compile(r"\S+(?: \S+)*? {2,}")
 _WORD = re.compile(r"(?<! ) *+[^ ]+")

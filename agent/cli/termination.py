@@ -1,4 +1,5 @@
-"""Turns SIGTERM into SystemExit for commands that must put something right before they end, such as a hidden cursor."""
+"""Turns SIGTERM into SystemExit for commands that must clean up before they end, for example show a hidden cursor
+again."""
 
 from __future__ import annotations
 

@@ -218,13 +218,13 @@ class Site:
         more = {"has_actions": self.has_actions, "form_token": form, "has_login": bool(self.access.token)}
         try:
             text = rendering.render(template, shown, **more)
-        except rendering.TemplateValuesError as error:  # the template cannot use values from another host's dashboard
+        except rendering.TemplateValuesError as error:  # values from another host's dashboard may not fit the template
             problem = {"page": "problem", "problems": [rendering.inert(str(error), self.redact)]}
             text, status = rendering.render("problem", problem, **more), 502
         return Response(text, status, media_type=HTML)
 
     async def missing(self, request: Request, error: Any) -> Response:
-        """The answer to a request for an address without a page."""
+        """The answer to a request for an address without a page, or with a method that the address does not take."""
         status = getattr(error, "status_code", 404)
         why = "this address takes other methods" if status == 405 else "there is no such page or task"
         return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)

@@ -2,10 +2,10 @@
 its answer is ended.
 
 uvicorn limits only the time between an answer and the next request.  A client that never sends the rest of a request or
-of a form, or never reads, would hold one of the MOST places, and the token is checked only when a request is complete.
-`Connection` knows since when the server has waited for its client; `end_waiting` ends the connections on which the
-server has waited too long. When all places are taken, a new client gets the place of the one for which the server has
-waited the longest.
+of a form, or never reads, would hold one of the MOST places, and the token is checked only when the headers of a
+request are complete. `Connection` knows since when the server has waited for its client; `end_waiting` ends the
+connections on which the server has waited too long. When all places are taken, a new client gets the place of a client
+for which the server waits: the longest waiting one without an allowed request, else the longest waiting one.
 """
 
 from __future__ import annotations

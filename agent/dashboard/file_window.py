@@ -29,7 +29,7 @@ MOST_SKIPPED = 8 << 30
 """The number of bytes without a newline after which a search for the end of a line raises OSError."""
 BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20
 LAST_LINES = 20
-"""The number of last lines among which `newest` looks for a valid record."""
+"""The number of last lines among which `newest` looks for a valid record, and `pages.py` for a question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class Pages:
         }
 
     def _without_row(self, uuid: str, folder: Path, problem: str) -> Json:
-        """The facts about a task of which the row cannot be read."""
+        """The facts about a task of which the row cannot be read or does not exist."""
         import orjson
 
         facts: Json = {"uuid": uuid, "waits": []}

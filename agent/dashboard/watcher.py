@@ -129,7 +129,8 @@ class ChangeWatcher:
             return str(error)
 
     def _counter(self) -> Any:
-        """The identity of the ledger's file and the file's counter of changes by other connections."""
+        """The identity of the ledger's file and the file's counter of changes by other connections; "none" if there is
+        no file."""
         path = getattr(self._database, "path", None)
         identity = None if path is None else durable_files.identity(path)
         if self._database is None or identity != self._identity:

@@ -1,4 +1,5 @@
-"""GitHub and GitHub Enterprise: the contract of `forge/base.py` over the REST API.
+"""GitHub and GitHub Enterprise: the contract of `forge/base.py` over GitHub's REST API and, for a few changes, its
+GraphQL API.
 
 This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
 (`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments
@@ -314,7 +315,7 @@ class GitHubForge:
             try:
                 project, item = self.items.get(key)
             except IssueUnreadable:
-                return "stop"  # the issue was deleted or moved to another repository, so its task has to stop
+                return "stop"  # deleted, moved, or not visible any more: its task must stop
             wish = self.labels.requested(self.items.label_names(item), str(item.get("state")))
             return wish or ("stop" if was_unassigned(self, key, project, item) else None)
 
@@ -405,7 +406,7 @@ class GitHubForge:
         changed, is_asked = self._pulls(key).update(
             pull.id, title=title, body=body, draft=draft, state=state, reviewer=reviewer
         )
-        # the pull request is no longer a draft
+        # the pull request has just become ready, and the update itself has not asked for a review
         if pull.draft and not changed.draft and changed.state == "open" and not is_asked:
             ask_for_review(self, key, changed.id)
         return changed

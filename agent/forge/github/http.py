@@ -391,10 +391,11 @@ class GitHubWire:
     def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
         """Seconds to wait when the answer is a refusal by a rate limit, None when the answer is another error.
 
-        An error with `x-ratelimit-remaining: 0` and without Retry-After means GitHub's primary rate limit; only
-        requests of the same bucket wait, until the limit's reset. An error with Retry-After, with GitHub's message
-        about a secondary rate limit, or with the status 429 and no other sign means the secondary rate limit; requests
-        of all buckets wait. A 403 without a sign of a rate limit is another error, such as a missing permission.
+        An error with `x-ratelimit-remaining: 0` and without Retry-After, or with the message "rate limit exceeded" and
+        no other sign, means GitHub's primary rate limit; only requests of the same bucket wait, until the limit's
+        reset. An error with Retry-After, with GitHub's message about a secondary rate limit, or with the status 429 but
+        not with `x-ratelimit-remaining: 0`, means the secondary rate limit; requests of all buckets wait. A 403 without
+        a sign of a rate limit is another error, such as a missing permission.
         """
         if status not in (403, 429):
             return None

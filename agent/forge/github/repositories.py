@@ -65,7 +65,7 @@ class Repositories:
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
 
-        Raises IssueUnreadable when the repository is gone or the token may not see it.
+        Raises IssueUnreadable when the repository is gone or blocked (451), or the token may not see it.
         """
         name = f"{owner}/{repo}"
         kept = self._projects.get(name)
@@ -123,7 +123,7 @@ class Repositories:
         """The repository of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
-            with suppress(TypeError):  # another version of this program has written the fact
+            with suppress(TypeError):  # a fact in the form of another version of this program is not used
                 return Project(**known)
         return self.project(key.owner, key.repo)
 
@@ -184,7 +184,7 @@ class Repositories:
 
     def is_person(self) -> bool:
         """Whether the own account may be the account of a person: the account is no GitHub App, GitHub does not mark it
-        as a machine, and `bot_name` does not name it as the agent's.
+        as a machine, and the setting `bot_name`, with which a person says that the account is the agent's, is not set.
 
         A text of an account that may be a person's counts as the person's text if it has no sign of this program
         (`markers.is_signed`)."""

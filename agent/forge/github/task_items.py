@@ -47,7 +47,8 @@ class TaskItems:
     def get(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
         """(the repository that the task key names, GitHub's answer about the issue).
 
-        Raises IssueUnreadable when the issue does not exist or was moved to another repository.
+        Raises IssueUnreadable when the token cannot see the issue or its repository, or the issue was moved to another
+        repository.
         """
         number = issue_number(key)
         for attempt in (1, 2):
@@ -68,8 +69,8 @@ class TaskItems:
 
     @contextmanager
     def about(self, key: TaskKey) -> Iterator[None]:
-        """A context manager that raises IssueUnreadable if GitHub answers that the issue does not exist (any more) or
-        that issues are switched off."""
+        """A context manager that raises IssueUnreadable if GitHub answers 404 or 410: the issue does not exist (any
+        more), the token may not see it, or issues are switched off."""
         try:
             yield
         except ForgeRefused as error:
@@ -138,7 +139,8 @@ class TaskItems:
         raise AssertionError  # Not reached, since the third attempt to remove the label returns or raises.
 
     def was_unassigned(self, project: Project, key: TaskKey) -> bool:
-        """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""
+        """Whether the bot was removed from the assignees after the run began (after the processing label was set), and
+        not assigned again."""
         began = taken = ""
         for event in self.wire.pages(f"{project.path}/issues/{issue_number(key)}/events"):
             when = str(event.get("created_at") or "")

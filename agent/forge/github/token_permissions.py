@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SCOPES = "x-oauth-scopes"
 EXPIRES = "github-authentication-token-expiration"
-EXPIRES_SOON = 14  # days
-LOOKED_AT = 20  # projects
+EXPIRES_SOON = 14  # days before the expiry from which on a warning is given
+LOOKED_AT = 20  # maximum number of projects whose rights are checked
 WRITTEN = {"contents": "Contents", "issues": "Issues", "pull_requests": "Pull requests"}
 """Permissions that an app or a fine-grained token needs for writing: name in the API → name on GitHub's web page."""
 
