@@ -1,6 +1,7 @@
 """Yields the lines that a diff adds, for the searches for secrets and for hidden characters.
 
-`added_lines.py` reads a stream in bounded memory, for any length of line and any size of chunk.
+`added_lines.py` reads the diff as a stream of chunks; its memory is bounded by LONGEST_LINE and the size of a chunk,
+for any length of line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 LONGEST_LINE = 1 << 16
-"""Maximum number of bytes of a line that is yielded as a whole: a longer line is yielded in pieces of this size."""
+"""If the chunks read so far contain more than this many bytes of a line, but not its end, the line is yielded in pieces
+of this size; any other line is yielded as a whole."""
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -24,14 +26,15 @@ def added_lines(
 
     `diff` is git's output in chunks of any size. `suspects` is a fast filter: it gets a block of lines and returns
     False if none of them matters. Removed and unchanged lines of a diff are skipped; text outside of hunks (file names,
-    commit messages) counts as added. `where` is like `src/app.py, line 3`. A line of a hunk begins with its `+`. A line
-    longer than LONGEST_LINE comes in pieces that overlap by `overlap` bytes.
+    commit messages) counts as added. `where` is like `src/app.py, line 3`; outside of hunks it is the path alone, or
+    `the change` where no path is known. A line of a hunk begins with its `+`. The pieces of a long line (LONGEST_LINE)
+    overlap by `overlap` bytes; its `+` is in the first piece.
     """
     path = where = ""
     kind = b""
     number = left_old = left_new = 0
     for block, is_rest, suspect in _blocks(diff, suspects, overlap):
-        continued = is_rest  # whether the next line is the rest of a long line of the block before
+        continued = is_rest  # True: the first line of this block is the rest of a long line of the previous block
         if not suspect and not continued and left_old <= 0 < left_new and (count := _added(block, left_new)):
             left_new, number, kind = left_new - count, number + count, b"+"
             where = f"{path or 'the change'}, line {number - 1}"
@@ -77,10 +80,10 @@ def _path(name: bytes) -> str:
 def _blocks(
     chunks: Iterable[bytes], suspects: Callable[[bytes], bool], overlap: int
 ) -> Iterator[tuple[bytes, bool, bool]]:
-    """The lines of a stream as (block of lines, whether its first line continues the previous one, whether `suspects`
-    matched).
+    """The lines of a stream as (block of lines, whether its first line continues the last line of the previous block,
+    the result of `suspects` for the block).
 
-    A line longer than `LONGEST_LINE` is yielded in overlapping pieces.
+    A long line is yielded in overlapping pieces (see LONGEST_LINE).
     """
     rest = b""
     continued = False

@@ -1,7 +1,7 @@
 """Recognises keys that are not secret: examples from the vendors' documents, and placeholders.
 
-A test, a fixture or a README may contain an example key or a placeholder.  Any other text in the form of a key stops
-the publication of a change, and is masked in a published text.
+A test, a fixture or a README may contain an example key.  A text in the form of a key that is neither an example nor a
+placeholder (`secrets.is_real`) stops the publication of a change, and is masked in a published text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 DOCUMENTED: tuple[tuple[str, bytes], ...] = (
-    # Every id in the documents of AWS ends like this: AKIAIOSFODNN7EXAMPLE, AKIAI44QH8DHBEXAMPLE, ASIAIOSFODNN7EXAMPLE.
+    # Example ids in AWS's documents end with EXAMPLE: AKIAIOSFODNN7EXAMPLE, AKIAI44QH8DHBEXAMPLE, ASIAIOSFODNN7EXAMPLE.
     ("docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_access-keys.html", b"EXAMPLE"),
     # GitHub's example tokens have one ending behind the prefixes `gho_`, `ghu_` and `ghs_`, and another one for a
     # refresh token.

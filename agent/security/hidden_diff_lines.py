@@ -1,7 +1,8 @@
-"""Lists the content of a change that its reviewer does not see, with each hidden character escaped.
+"""Lists the added lines of a change with characters that a reviewer does not see or takes for other characters; these
+characters are escaped in the list.
 
 This module removes nothing from the change, since a removed character would hide the attack (Trojan Source,
-https://trojansource.codes).  Hidden lines do not stop a publication; the pull request lists them.
+https://trojansource.codes).  Hidden lines do not stop a publication; the pull request lists the first MOST of them.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ MOST = 10
 """Maximum number of hidden lines that are listed."""
 
 SHOWN = 120
-"""A listed hidden line is shortened to this many characters."""
+"""At most this many characters of a hidden line are listed, from around its first escaped character."""
 
 OVERLAP = 64
-"""Pieces of a long line overlap by this many bytes, so that a hidden character, or a word with look-alike letters, is
-whole in one of two neighbouring pieces; one inside the overlap is listed twice."""
+"""Pieces of a long line overlap by this many bytes, so that a hidden character, or a short word with look-alike
+letters, is whole in one of two neighbouring pieces; a hidden character inside the overlap may be listed twice."""
 
 SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u2223\u01c0\u2028\u2029\x85"
-"""Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`), or that only some editors
-treat as a line end; from Unicode's confusables.txt (UTS 39)."""
+"""Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`; from Unicode's
+confusables.txt, UTS 39), and characters that only some editors treat as a line end."""
 
 _SIGN = re.compile(f"[{re.escape(SIGNS)}]")
 _STYLE = re.compile(
     "[\ufe0e\ufe0f](?:(?<=[\u203c-\u3299\U0001f000-\U0001faff][\ufe0e\ufe0f])|(?<=[0-9#*]\ufe0f)(?=\u20e3))"
 )
-"""A variation selector is legitimate after a character that has a text and an emoji form; after a letter it is
-suspicious."""
+"""Matches a variation selector after a sign from a block with emoji, or in a keycap emoji, where it is legitimate. In
+other places, such as after a letter, a variation selector is suspicious."""
 _UNUSUAL = re.compile(rb"[^\t\n -~]")
 
 
@@ -88,8 +89,8 @@ def _is_harmless(text: str) -> bool:
 
 
 def show_hidden(text: str) -> Cleaned:
-    r"""`text` with each character that `sanitise.clean` would remove escaped as `\u202e` or `\U000e0041`, and the
-    counts by rule.
+    r"""`text` with each invisible character (`invisible_characters.removable`) escaped as `\u202e` or `\U000e0041`, and
+    the counts by rule.
 
     PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too. PI-20
     counts the characters of SIGNS, which are escaped too. CR LF becomes LF."""

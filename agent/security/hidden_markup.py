@@ -1,8 +1,8 @@
 """Removes HTML and Markdown that a reader of the rendered page does not see.
 
 The time of the removal is linear in the length of any text: every pattern stops at the next `<`, `[` or end of line.
-The removal of hidden markup is applied to texts from a forge, never to files of a repository, where HTML comments are
-part of the source.
+The removal of hidden markup is applied to texts from a forge, not to files of a repository or output of commands, in
+which HTML comments are part of the content.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 
 
 def code_blocks(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the text between the fences of each block that is surely code; [] if `text` has no character with
-    which hidden markup begins."""
+    """(start, end) of the text between the fences of each block that is surely code; [] if `text` has no fence, or no
+    character with which hidden markup begins, so that nothing has to be left unchanged."""
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):
         return []
     blocks = (code for code in sure_code(text) if code.is_block)

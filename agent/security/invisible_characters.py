@@ -1,7 +1,7 @@
 """Lists the invisible characters that are removed from texts, by rule.
 
-`str.isprintable` and the category Cf are not enough: variation selectors are marks, the Hangul fillers letters, the
-Braille blank a symbol (docs/security.md, "Rules").
+`str.isprintable` and the category Cf do not find all of them: variation selectors are marks, the Hangul fillers
+letters, the Braille blank a symbol (docs/security.md, "Rules").
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ESCAPES = re.compile(
     rf"\x1b(?:\[{_CONTROL}|[\]PX^_]{_STRING}|[ -/]*+[0-~])"  # the last alternative matches all shorter escape sequences
     rf"|\x9b{_CONTROL}|\x90{_STRING}|\x98{_STRING}|\x9d{_STRING}|\x9e{_STRING}|\x9f{_STRING}"
 )
-"""Matches ANSI sequences in 7-bit and 8-bit form. An ANSI control string without a terminator ends at the end of its
-line."""
+"""Matches ANSI sequences in 7-bit and 8-bit form. An ANSI control string without a terminator ends before the next
+escape character, or at the end of its line."""
 
 STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
 
@@ -38,7 +38,7 @@ MANY = 256
 
 LINE_BREAKS = "\u2028\u2029"
 
-# One variation selector after a character, and one joiner between two emoji, are legitimate parts of emoji.
+# STYLE matches one variation selector beside no other, JOINER one joiner between two emoji: legitimate parts of emoji.
 STYLE = re.compile("(?<![\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe0e\ufe0f](?![\ufe00-\ufe0f\U000e0100-\U000e01ef])")
 _EMOJI = "\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 JOINER = re.compile(f"\u200d(?<=[{_EMOJI}]\u200d)(?=[{_EMOJI}])")

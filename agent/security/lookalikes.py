@@ -21,7 +21,8 @@ _IN_CODE = re.compile(rf"(?<=\.){_NOT_ASCII}|{_NOT_ASCII}(?=[(\[])")
 """Matches a word with a character that is not ASCII that follows a dot, or precedes a bracket."""
 _AROUND_CODE = frozenset(".([")
 SHORT = 40
-"""The kinds of words with at most this many characters are cached, since a text repeats its words."""
+"""For words with at most this many characters, the kinds of their characters are cached, since a text repeats its
+words."""
 SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 TWINS = frozenset(
     "асԁеһіјӏорԛѕѵԝхуүАВСЕНІЈКМОРЅТХУҮԜԚӀԌ"  # Cyrillic
@@ -31,7 +32,7 @@ TWINS = frozenset(
     "ⲞⲟⲢⲣⲤⲥⲦⲨⲬⲀⲂⲈⲎⲒⲔⲘⲚ"  # Coptic
     "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ"  # Lisu
 )
-"""Letters that look exactly like a Latin letter."""
+"""Letters that look like a Latin letter in most fonts, also on their own."""
 NEAR = frozenset("гкмнтвпьαγικνρσυω")
 """Letters that look like a Latin letter inside a word, but are common on their own (`α = 0.1`)."""
 
@@ -43,8 +44,10 @@ _EAST_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 def mark_lookalikes(text: str) -> tuple[str, int]:
     r"""(`text` with deceptive letters escaped as `\u0430`, the number of words with such letters).
 
-    A word is deceptive if it mixes Latin with look-alike letters, if it consists of look-alike letters in a line that
-    is not in their script, or beside a dot or bracket as in code, or if programs normalise it to a Latin word.
+    A word is deceptive if it mixes Latin letters with letters of SCRIPTS. A word of look-alike letters only is
+    deceptive if no other letter of SCRIPTS is in `text`, or if the word stands behind a dot or before a bracket as in
+    code. A word with letters that programs normalise to Latin ones is deceptive, except full-width letters in a text
+    with Japanese, Chinese or Korean characters.
     """
     if text.isascii():
         return text, 0
@@ -86,9 +89,9 @@ def _is_foreign(letter: str) -> bool:
 
 
 FOREIGN, LATIN, TWIN, UNLIKE, OF_SCRIPT, WIDE_LATIN = (1 << bit for bit in range(6))
-"""The kinds of a character, as bits: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in
-`TWINS` or `NEAR`; a letter of `SCRIPTS` that is not in `TWINS` or `NEAR`; a letter that programs normalise to a Latin
-letter."""
+"""The kinds of a character, as bits, in this order: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter
+that is not in `TWINS` or `NEAR`; a letter of `SCRIPTS` that is not in `TWINS` or `NEAR`; a letter that programs
+normalise to a Latin letter."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -98,7 +101,8 @@ def kinds_of(character: str) -> int:
     if not character.isalpha():
         return kinds
     if "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3":
-        # For Japanese, Chinese and Korean characters, looking up their names would take most of the time.
+        # The names of Japanese, Chinese and Korean characters are not looked up, since that would take most of the
+        # time.
         return kinds | UNLIKE
     kinds |= TWIN if character in TWINS else 0
     kinds |= 0 if character in TWINS or character in NEAR else UNLIKE

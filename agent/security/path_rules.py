@@ -1,10 +1,10 @@
-"""Lists the rules of `security/guarded_paths.py` as data: files that only a person may change or must review, with
-reasons.
+"""Rules as data for `security/guarded_paths.py`: the files that only a person may change, and those that a person must
+review, with reasons.
 
 A pattern without `/` is a name in any folder, a pattern with `/` is a path from the root (`globs.py`). Matching a path
-with a pattern ignores the case of letters. Braces in a pattern of paths hold alternatives. If several rules match a
-path, only one of them is reported. `policy.refuse` and `policy.look` of config.yaml add to the rules. Each rule comes
-from the documentation of the product that reads the file.
+with a pattern ignores the case of letters. Braces in a pattern of paths hold alternatives. If several of these rules
+match a path, only one of them is reported. The operator adds patterns by `policy.refuse` and `policy.look` of
+config.yaml. Most patterns come from the documentation of the product that reads the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class PathRule(NamedTuple):
-    """One rule: patterns for files of one kind, and the reason of the rule.
+    """One rule: its id (`rule`), patterns for files of one kind, and the reason of the rule (`why`).
 
     `why` continues a sentence that begins with rule and path: `PA-02 .tekton/push.yml is a pipeline file of
     Tekton`.
@@ -96,8 +96,8 @@ REFUSED = (
         ),
     ),
 )
-"""Rules for files that only a person may change: a change of such a file is not published, unless `policy.look` matches
-its path."""
+"""Rules for files that only a person may change: this program does not publish a change of such a file, unless
+`policy.look` matches the path of the file and `policy.refuse` does not."""
 
 LOOKED_AT = (
     PathRule(
@@ -200,4 +200,5 @@ LOOKED_AT = (
         ),
     ),
 )
-"""Rules for files that a person must review: a change of such a file is published, and listed for the reviewer."""
+"""Rules for files that a person must review: a change of such a file is published, unless `policy.refuse` matches its
+path, and the pull request lists the file for the reviewer."""

@@ -1,12 +1,12 @@
 """Decodes pictures from outside in a child process, scales them down and encodes them again, or refuses them.
 
-No byte of the original file reaches the model: the model gets a PNG or JPEG that this module encodes from the pixels,
+The original file is not sent to the model: the model gets a PNG or JPEG that this module encodes from the pixels,
 without metadata.  Image decoders are large and have a history of exploits, so the child has limits of memory and time
-and an empty environment, and the process with the secrets decodes none.  PNG, JPEG, WebP and GIF (first frame) are
-accepted.
+and an environment without secrets, and the process with the secrets decodes no picture.  PNG, JPEG, WebP and GIF (first
+frame) are accepted.
 
-The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85. At the picture sizes that this
-module produces, the tiles of OpenAI and of common local models cost less than the estimate.
+The token count is an estimate: pixels / 750 (docs.anthropic.com, Vision) + 85. For pictures near PIXELS, the tiles of
+OpenAI cost less than the estimate; for small pictures they can cost more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agent.errors import PictureRefused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 LARGEST = 10_000_000
-"""Maximum number of bytes of a picture file, as on GitHub and GitLab.com (10 MB); a larger picture is refused."""
+"""Maximum number of bytes of a picture file, as on GitHub (10 MB); a larger picture is refused."""
 MOST_PIXELS = 50_000_000
 """A picture with more pixels than MOST_PIXELS is refused before it is decoded."""
 EDGE = 1568
@@ -32,7 +32,8 @@ PIXELS = 1_150_000
 """EDGE is the longest edge in pixels, PIXELS the largest number of pixels, of a picture that is sent; Anthropic scales
 larger pictures down itself."""
 LEAST_EDGE = 64
-"""A picture is refused if it would have to be scaled down to an edge of fewer pixels, since it would be unreadable."""
+"""A picture is refused, since it would be unreadable, if scaling it down leaves an edge of fewer pixels than this, or
+shortens an edge that has fewer pixels already."""
 PER_PICTURE = 85
 PIXELS_PER_TOKEN = 750
 MEMORY = 1 << 30
@@ -42,8 +43,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.security.pictures i
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture in the form in which it is sent: `data` is a complete PNG or JPEG file, `tokens` an upper estimate of
-    its cost."""
+    """A picture in the form in which it is sent: `data` is a complete PNG or JPEG file, `tokens` an estimate of its
+    cost."""
 
     data: bytes
     media_type: str
@@ -52,25 +53,26 @@ class Picture:
 
     @property
     def tokens(self) -> int:
-        """The upper estimate of the number of tokens that the picture costs."""
+        """The estimated number of tokens that the picture costs."""
         return tokens_of(self.width, self.height)
 
 
 def tokens_of(width: int, height: int) -> int:
-    """The upper estimate of the number of tokens that a picture of `width` × `height` pixels costs."""
+    """The estimated number of tokens that a picture of `width` × `height` pixels costs."""
     return PER_PICTURE + math.ceil(width * height / PIXELS_PER_TOKEN)
 
 
 def size_within(width: int, height: int, tokens: int) -> tuple[int, int]:
-    """The size at which a picture is sent, with the same proportions: no edge is longer than EDGE, it has at most
-    PIXELS pixels, and it costs at most `tokens`."""
+    """The size (width, height) at which a picture is sent, with the same proportions: no edge is longer than EDGE, it
+    has at most PIXELS pixels, and its estimated cost is at most `tokens`; (1, 1) if nothing larger costs so little."""
     pixels = min(PIXELS, max(1, (tokens - PER_PICTURE) * PIXELS_PER_TOKEN))
     scale = min(1.0, EDGE / max(width, height), math.sqrt(pixels / (width * height)))
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def prepare(data: bytes, *, tokens: int) -> Picture:
-    """The picture in `data`, scaled to cost at most `tokens`.
+    """The picture file `data`, decoded and encoded again, and scaled down if it would cost more than `tokens` by the
+    estimate or is too large (EDGE, PIXELS).
 
     Raises PictureRefused with the reason if the picture is refused.
     """
@@ -100,7 +102,8 @@ def prepare(data: bytes, *, tokens: int) -> Picture:
 
 
 def main() -> None:
-    """The child process: it reads a picture file from stdin, and writes one line of JSON and the new file to stdout."""
+    """Runs in the child process: reads a picture file from stdin, and writes one line of JSON (media type and size, or
+    `error`) and the new file to stdout."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -120,7 +123,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     warnings.simplefilter("ignore")
-    Image.MAX_IMAGE_PIXELS = None  # this module checks the number of pixels itself
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is off, since the comparison with MOST_PIXELS replaces it
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as opened:
             width, height = opened.size
@@ -129,7 +132,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
             size = size_within(width, height, tokens)
             if min(size) < min(LEAST_EDGE, width, height):
                 return {"error": f"{width} × {height} pixels do not fit into the window so that anything is seen"}, b""
-            opened.draft("RGB", size)  # a JPEG is decoded at reduced resolution
+            opened.draft("RGB", size)  # Pillow decodes a large JPEG at a lower resolution, which saves memory
             image = ImageOps.exif_transpose(opened)
             plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
     except UnidentifiedImageError:
@@ -137,7 +140,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError) as error:
         return {"error": f"it is damaged ({type(error).__name__})"}, b""
     size = size_within(*plain.size, tokens)
-    if plain.mode == "RGBA":  # transparent pixels of the picture become white, as on a page
+    if plain.mode == "RGBA":  # transparent pixels of the picture become white, as on a white page
         white = Image.new("RGBA", plain.size, "white")
         plain = Image.alpha_composite(white, plain).convert("RGB")
     if size != plain.size:
@@ -145,7 +148,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     png, jpeg = BytesIO(), BytesIO()
     plain.save(png, "PNG", optimize=True)
     plain.save(jpeg, "JPEG", quality=88, optimize=True)
-    # PNG loses nothing and is small for screenshots; JPEG is chosen if the PNG is large and more than twice its size,
-    # as for photographs.
+    # PNG loses nothing and is small for screenshots. JPEG is chosen if the PNG has at least 200,000 bytes and more than
+    # twice the bytes of the JPEG, as for photographs.
     kind, made = ("png", png) if png.tell() <= 2 * jpeg.tell() or png.tell() < 200_000 else ("jpeg", jpeg)
     return {"media_type": f"image/{kind}", "width": plain.width, "height": plain.height}, made.getvalue()

@@ -1,11 +1,12 @@
-"""Masks declared secrets by exact value and by the encodings in which they leave by accident.
+"""Masks declared secrets: their exact values, and the encodings in which a program may write them without intent.
 
-The masker of declared secrets is applied to comments, logs, context files and tool results. The masker does not know
-undeclared secrets; `secrets` searches for texts with the shape of a secret.
+The masker of declared secrets is applied to comments, logs, context files and tool results. The masker does not find
+secrets that are neither in the configuration nor learnt at run time; `secrets` and `token_masking` search for texts in
+the form of a token or key.
 
 A process has one masker for its configuration (`masker_of`).  Code that obtains a secret at run time (a token from a
-forge, a key read from a file) calls `learn` before using it.  From the call of `learn` on, every writer masks the
-secret, since all writers share the masker.
+forge, a key read from a file) calls `learn` before it uses the secret.  From the call of `learn` on, every writer masks
+the secret, since all writers share the masker.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ SHORTEST = 8
 """Minimum number of characters of a secret that is masked: a shorter value may occur in ordinary text."""
 
 LINE = 24
-"""Lines of this length or more of a multi-line secret (a key file, a JSON account) are also masked separately."""
+"""Lines of at least this many characters of a multi-line secret (a key file, a JSON account) are also masked
+separately, except lines that begin with `-----`."""
 
 AFTERWARDS = timedelta(days=1)
-"""How long an expired secret is still masked, since texts that contain it may be written later."""
+"""For at least this long after its expiry a secret is still masked, since texts that contain it may be written
+later."""
 
 
 class Redactor:
@@ -48,7 +51,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
-        # secret → the time from which `learn`, when it adds another secret, drops this one; None: never
+        # secret → the time after which the next `learn` that adds another secret drops this secret; None: never dropped
         self._forgotten: dict[str, datetime | None] = {}
         self.secrets: tuple[str, ...] = ()
         self.needles: tuple[str, ...] = ()
@@ -57,8 +60,8 @@ class Redactor:
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
         """Mask the values in `secrets` too from now on. `until` is the time at which the values expire (None: never).
-        Expired values are masked for one more day at least, and then until `learn` adds another secret. A value shorter
-        than SHORTEST is not masked."""
+        Expired values are masked for one more day at least, and then until `learn` adds another secret. A time `until`
+        for a value that is masked already is ignored. A value shorter than SHORTEST is not masked."""
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
             if not new:
@@ -85,7 +88,7 @@ class Redactor:
         return text
 
     def bytes(self, data: bytes) -> bytes:
-        """Mask secrets in bytes (UTF-8), as a call of the Redactor does in text."""
+        """`data` (UTF-8) with each secret and each of its encodings replaced by `***`."""
         for needle in self._bytes:
             if needle in data:
                 data = data.replace(needle, MASK.encode())
@@ -99,8 +102,8 @@ _making = threading.Lock()
 def masker_of(settings: Settings) -> Redactor:
     """The masker of this process for the configuration `settings`; all copies of `settings` share one masker.
 
-    The masker masks the secrets in the configuration and the secrets that were learnt at run time. Only the function
-    `masker_of` constructs a masker.
+    The masker masks the secrets in the configuration and the secrets that were learnt at run time. No other function of
+    `agent/` constructs a masker, so that no writer has one that does not know the learnt secrets.
     """
     with _making:
         masker = _maskers.get(settings.loaded)
@@ -133,7 +136,7 @@ def forms(value: str) -> set[str]:
     escaped = json.dumps(value)[1:-1]
     percent = {quote(data, safe=""), quote(data), quote_plus(data), quote_plus(data, safe="/:@")}
     found = {value, escaped, json.dumps(value, ensure_ascii=False)[1:-1], escaped.replace("/", "\\/")}
-    # A secret may be in JSON inside JSON, as in tool arguments.
+    # In JSON inside JSON, such as tool arguments, a secret is escaped twice.
     found.add(json.dumps(escaped)[1:-1])
     found |= percent | {text.replace("%", "%25") for text in percent} | {_lower_percent(text) for text in percent}
     found |= {data.hex(), data.hex().upper()}
@@ -148,7 +151,8 @@ def _lower_percent(text: str) -> str:
 
 
 def base64_forms(data: bytes, shift: int) -> set[str]:
-    """The base64 characters that depend on `data` alone, for a text in which `data` begins at byte 3n + `shift`."""
+    """The characters that depend on `data` alone in the base64 of a text in which `data` begins at byte 3n + `shift`,
+    in the standard and the URL alphabet; for `shift` 0 also as lines of 76 characters."""
     start = math.ceil(shift * 8 / 6)
     end = (shift + len(data)) * 8 // 6
     found = set()
@@ -156,6 +160,6 @@ def base64_forms(data: bytes, shift: int) -> set[str]:
         text = encode(b"\0" * shift + data).decode("ascii")[start:end]
         found.add(text)
         if shift == 0 and len(text) > 76:
-            # The command `base64` breaks lines at 76 characters.
+            # The command `base64` breaks lines at 76 characters, so each line of the encoded secret is a form too.
             found |= {text[at : at + 76] for at in range(0, len(text) - LINE, 76)}
     return found

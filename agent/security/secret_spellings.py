@@ -1,8 +1,8 @@
 """Lists encodings of a secret that a simple command can undo, and that therefore reveal it.
 
-`redact` covers encodings of secrets that happen by accident, for everything that is written. The encodings of this
-module hide a secret on purpose: `secrets` searches a published change for them, `secret_fragments` a published text.
-Encryption and compression of a secret are not covered.
+`redact` covers encodings of secrets that programs write without intent. The encodings of this module hide a secret on
+purpose: `secrets` searches a change for them before its publication, and `secret_fragments` a text. Encryption and
+compression of a secret are not covered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _encoded(value: str) -> Iterator[str]:
 
 
 def _counted(value: str) -> Iterator[str]:
-    """Each character of `value` as a number, in the notations of byte dumps, programming languages and web pages."""
+    """The bytes of `value` as numbers, in the notations of byte dumps, programming languages and web pages; for
+    `&#65;` the characters of `value`."""
     data = value.encode("utf-8", "surrogatepass")
     for hexadecimal in ("%02x", "%02X"):
         signs = [hexadecimal % byte for byte in data]
@@ -67,4 +68,4 @@ def _counted(value: str) -> Iterator[str]:
 
 
 _AROUND = (("\\x", ""), ("%", ""), ("=", ""), ("&#x", ";"), ("\\u00", ""))
-"""(prefix, suffix) that surround the number of each character in strings, URLs, mails, web pages and JSON."""
+"""(prefix, suffix) around the hexadecimal number of each byte in strings, URLs, mails, web pages and JSON."""

@@ -1,7 +1,8 @@
-"""Searches a change for secrets before it is published: declared ones, and shapes of well-known tokens and keys.
+"""Searches a change, before its publication, for secrets: declared ones, and texts in the form of a well-known token or
+key.
 
 The search for secrets reads the diff as a stream, in bounded memory for any length of line. A finding about a secret
-names file, line and kind, never the value.
+names the secret's kind and, inside a hunk, its file and line; it does not contain the secret.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 OVERLAP = 4096
-"""Neighbouring pieces of a long line overlap by this many bytes, more than the longest known form of a token has; the
-overlap is larger if a declared secret is longer."""
+"""Neighbouring pieces of a long line overlap by at least this many bytes, so that a token, of which the patterns match
+less than 300 bytes, is whole in one piece. For a long declared secret the overlap is larger, at most half a piece."""
 
 MOST = 50
 """Maximum number of findings about secrets that are listed."""
 
 _START = rb"(?<![A-Za-z0-9_-])"
 
-# Programs that parse keys also contain the header of a private key, so the header counts only if a key or the end of
-# the line follows.
+# Programs that parse keys contain the header of a private key as a string, so the header is a finding only if 20
+# characters of base64, or the end of the line, follow the header.
 _PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?>(?:\\[rn]|\s)*)[A-Za-z0-9+/=]{20}|\s*+$)"
 
 SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
@@ -64,8 +65,9 @@ HINTS = re.compile(
 def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     """Findings in the lines that a diff adds, in order, each once: `SE-02 GitHub token in src/app.py, line 3`.
 
-    `diff` is git's output in chunks of any size. `declared` are the values of the configuration's secrets; their
-    encodings (`redact`, `secret_spellings`) are searched too. Removed and unchanged lines of the diff are skipped; text
+    `diff` is git's output in chunks of any size. `declared` are secrets of the configuration and those learnt at run
+    time (`Redactor.secrets`); values shorter than 8 characters are ignored. The encodings of declared secrets
+    (`redact`, `secret_spellings`) are searched for too. Removed and unchanged lines of the diff are skipped; text
     outside of hunks (file names, messages) is searched. Git shows the content of binary files only if they are forced
     to text (`work/changes.history`). The list has at most 50 findings, then a line that says that there are more.
     """
@@ -75,19 +77,21 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
 
 
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
-"""Encodings in which a file may contain a secret; some programs write UTF-16.
+"""Encodings of a file in which every form (`redact.forms`) of a declared secret is searched for.
 
-ASCII text in UTF-16 and UTF-32 is equal to ASCII text in UTF-8 once its NUL bytes are removed.  Declared secrets
-are compared without NUL bytes: one search covers five encodings, and a file of zeros takes no time.
+ASCII text in UTF-16 or UTF-32 is equal to ASCII text in UTF-8 once its NUL bytes are removed.  NUL bytes are removed
+from the declared secrets and from the searched text before they are compared: one search for a secret in ASCII covers
+UTF-8, UTF-16 and UTF-32, and a file of zeros is searched fast.
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4
-"""WIDE are encodings in which only the value of a secret itself is searched for, not its other forms; WIDEST is their
-number of bytes per character."""
+"""WIDE are the encodings of a file in which only the value of a declared secret itself is searched for, not the other
+forms of the secret; WIDEST is the number of bytes per character in these encodings."""
 
 
 class _Search:
-    """Searches a piece of text for secrets; yields the kind of each secret as words for a person."""
+    """A call searches a piece of text for secrets, and yields a text for each kind of secret in the piece: `SE-02
+    GitHub token`."""
 
     def __init__(self, declared: Iterable[str]) -> None:
         declared = [value for value in (one.strip() for one in declared) if len(value) >= SHORTEST]
@@ -120,7 +124,8 @@ def _bare(text: bytes) -> bytes:
 
 
 def is_real(token: bytes) -> bool:
-    """Whether a token may be a real one: no placeholder such as `ghp_xxxxxxxx` and no vendor's documented example."""
+    """Whether a text in the form of a token may be a real token: False for a placeholder such as `ghp_xxxxxxxx`, and
+    for an example (`is_example`)."""
     return not (_PLACEHOLDER.issuperset(token[-16:]) or is_example(token))
 
 

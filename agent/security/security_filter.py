@@ -1,7 +1,8 @@
 """SecurityFilter provides `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns for phrases of prompt injection are telemetry and no protection. A match of a pattern for prompt injection
-therefore refuses a text only if the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
+Patterns for phrases of prompt injection are telemetry and no protection, since an issue may contain such a phrase
+legitimately ("your system prompt"). A text is refused only if the operator sets `security.block` and one of the rules
+that match the text has the risk `high`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SecurityFilter:
         self.marker = marker if marker is not None else new_marker()
 
     def sanitize_prompt(self, raw: str, *, source: str = "input") -> SanitizedText:
-        """The text without content that a person would not see, marked as data from `source`."""
+        """The text without content that a person would not see, in a fence that marks it as data from `source`."""
         found = clean(raw)
         _, forged = defuse(found.text, self.marker)
         removed = {*found.findings, *((FORGED,) if forged else ())} - STAYS

@@ -2,8 +2,9 @@
 
 A comment may be a command to this program; text in a quotation, a log or a template is no command. The Markdown parser
 recognises nested quotations, lazy continuation lines, every kind of code, comments, `<?…?>` and CDATA as the rendered
-page shows them. Raw HTML that is a quotation, code or hidden is left out too; if it is uncertain whether HTML is one of
-these, it is left out. The parser is imported on first use.
+page shows them. The text of raw HTML elements that are a quotation, code or hidden (`hidden`, `display:none`) is left
+out too; without a closing tag of such an element, the rest of the comment is left out. The parser is imported on first
+use.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _words(tokens: list[Token], html: _Html) -> Iterator[str]:
 def _inline(tokens: list[Token], html: _Html) -> Iterator[str]:
     linked = 0
     for token in tokens:
-        if token.type in ("link_open", "link_close"):  # the text of a link may hide any URL
+        if token.type in ("link_open", "link_close"):  # the text of a link is left out, since it may hide any URL
             linked += token.nesting
         elif token.type == "html_inline":
             html.read(token.content)
