@@ -68,7 +68,8 @@ class BaseTaskGetter(ABC):
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
-        # True: the poll lists the issues with the processing or paused label, not those that wait for work.
+        # True while the issues with the processing or paused label are listed, not those that wait for work. What is
+        # looked up after the list must not read it (`timeline_task_getter.RequestState`).
         self._left = False
         self._items = ItemLoop(self._skipped, refusals=(ForgeAccessRefused,))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agent.errors import IssueUnreadable
 from agent.forge.base import Task
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 class _Project(Protocol):
     @property
     def full_name(self) -> str: ...
+
+
+class RequestState(NamedTuple):
+    """The state of an issue in which the person who asked for work is looked up; the key of the cache `askers`.
+
+    `is_left`: the issue was listed among those on which some daemon works. `labelled`: a label asks for work, and not
+    only an assignment. The person may be looked up after the list has ended, so the state names the kind of the list.
+    """
+
+    repository: str
+    number: int
+    updated_at: Any
+    is_left: bool
+    labelled: bool
 
 
 class TimelineTaskGetter(BaseTaskGetter):
@@ -45,7 +59,7 @@ class TimelineTaskGetter(BaseTaskGetter):
         that shows the end of a task; else None."""
 
     @abstractmethod
-    def _asker(self, project: Any, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+    def _asker(self, project: Any, item: dict[str, Any], state: RequestState) -> str:
         """The login of the account that asked for work; raises IssueUnreadable when no account with permission did."""
 
     def _of_item(self, key: TaskKey, item: dict[str, Any], present: frozenset[str]) -> Task | None:
@@ -71,8 +85,8 @@ class TimelineTaskGetter(BaseTaskGetter):
         """The task of an issue or pull request that waits for work and has the labels `present`; None when this poll
         cannot look up the person who asked, or that person has no permission. `labelled`: a label asks for work, and
         not only an assignment."""
-        state = (project.full_name, item["number"], item.get("updated_at"), labelled)
-        facts = {name: item.get(name) for name in ("number", "user", "updated_at")} | {"is_left": self._left}
+        state = RequestState(project.full_name, item["number"], item.get("updated_at"), self._left, labelled)
+        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
         asker = partial(self._asker, project, facts, state)
         author = item.get("user")
         told: dict[str, Any] = {
@@ -123,12 +137,12 @@ class TimelineTaskGetter(BaseTaskGetter):
         if not changed_just_now(item):
             self._askers[state] = self.forge.askers[state] = found
 
-    def _check_permission(self, project: _Project, number: int, actor: Any, *, labelled: bool) -> None:
+    def _check_permission(self, project: _Project, actor: Any, state: RequestState) -> None:
         """Raise IssueUnreadable when the account that asked for work has no permission, or when a person has only
         assigned the issue to themselves."""
         places = self.forge.places
-        where = f"{project.full_name}#{number}"
-        if not self._left and not labelled and places.is_self_assignment(actor):
+        where = f"{project.full_name}#{state.number}"
+        if not state.is_left and not state.labelled and places.is_self_assignment(actor):
             raise IssueUnreadable(f"{where}: {self.login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
         if not places.may_ask(project, actor):
             raise IssueUnreadable(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Task
     from agent.forge.forgejo.adapter_interface import ForgejoAdapter
     from agent.forge.forgejo.repositories import Project
+    from agent.forge.timeline_task_getter import RequestState
 
 SEARCH = "/repos/issues/search"
 PAGE = 50
@@ -123,7 +124,7 @@ class ForgejoTaskGetter(TimelineTaskGetter):
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))
 
-    def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+    def _asker(self, project: Project, item: dict[str, Any], state: RequestState) -> str:
         """The login of the account that set the label or assigned the bot; the author of the issue if Forgejo reports
         no such account.
 
@@ -140,12 +141,12 @@ class ForgejoTaskGetter(TimelineTaskGetter):
         else:
             events = events_of(self.forge, project, item["number"])
             keep_asker(self.forge, project, item["number"], events)
-            actor = last_actor(self.forge, project, events, labelled=state[-1])
+            actor = last_actor(self.forge, project, events, labelled=state.labelled)
             actor = item.get("user") if actor is None else actor
-            if not self._left:
+            if not state.is_left:
                 changed = altered(self.forge, project, item, events=events)
         self._keep(state, item, (actor, changed))
-        self._check_permission(project, item["number"], actor, labelled=state[-1])
+        self._check_permission(project, actor, state)
         if changed:
             raise IssueUnreadable(f"{project.full_name}#{item['number']}: {changed}", code="issue_altered")
         return login(actor)

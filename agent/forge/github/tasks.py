@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Task
     from agent.forge.github.adapter_interface import GitHubAdapter
     from agent.forge.github.repositories import Project
+    from agent.forge.timeline_task_getter import RequestState
 
 
 class GitHubTaskGetter(TimelineTaskGetter):
@@ -103,7 +104,7 @@ class GitHubTaskGetter(TimelineTaskGetter):
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))
 
-    def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+    def _asker(self, project: Project, item: dict[str, Any], state: RequestState) -> str:
         """The login of the account that set the label or assigned the bot; the author of the issue if GitHub reports no
         such account.
 
@@ -118,17 +119,17 @@ class GitHubTaskGetter(TimelineTaskGetter):
             actor = self.forge.askers[state]
         else:
             events = events_of(self.forge, project, item["number"])
-            is_shown = item["is_left"] or is_asked(self.forge, events, labelled=state[-1])
+            is_shown = state.is_left or is_asked(self.forge, events, labelled=state.labelled)
             if not is_shown and changed_just_now(item):
                 raise IssueUnreadable(
                     f"{project.full_name}#{item['number']}: GitHub does not show yet who asked for it; the next "
                     f"poll looks again",
                     code=NOT_SHOWN,
                 )
-            actor = last_actor(self.forge, project, events, labelled=state[-1])
+            actor = last_actor(self.forge, project, events, labelled=state.labelled)
             if actor is None:
                 actor = item.get("user")
             keep_asker(self.forge, project, item["number"], events)
         self._keep(state, item, actor)
-        self._check_permission(project, item["number"], actor, labelled=state[-1])
+        self._check_permission(project, actor, state)
         return login(actor)

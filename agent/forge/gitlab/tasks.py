@@ -123,7 +123,7 @@ class GitLabTaskGetter(BaseTaskGetter):
         title = str(item.get("title") or "")
         if again:
             return self._assigned_again(key, project, kind, item)
-        state = (project.id, kind, item["iid"], item.get("updated_at"))
+        state = (project.id, kind, item["iid"], item.get("updated_at"), self._left)
         if state not in self.forge.askers:
             if not self._may_look_up():
                 return None

@@ -197,6 +197,35 @@ def test_a_task_that_the_ledger_knows_is_left_alone(there, time):
     assert compare(place, here, surely=True) == []
 
 
+def lose_access(place, name):
+    """Take the right to write in the project from a person."""
+    if place.forge.source == "gitlab":
+        del place.project["members"][place.server.user(name)["id"]]
+    else:
+        place.repo.people[name] = "read"
+
+
+def test_who_asked_for_a_taken_issue_is_looked_up_by_the_rules_of_taken_issues_after_the_list_too(forge_place, time):
+    """The author edits the issue after alice has asked for the work, and loses the right to write before the task is
+    queued.  A task that works already is not asked again whether the text is the one of the request."""
+    place = forge_place
+    place.person("alice")
+    key = place.issue(labels=(), author="carol")
+    place.put_labels(key, "coding agent")
+    time.move(60)
+    if place.forge.source == "gitlab":
+        place.server.describe(place.item(key), "carol", "Fix both.")
+    else:
+        place.repo.edit(place.repo.issues[int(key.task_id)], "carol", title="Fix both")
+    place.forge.move_label(key, "processing")
+    time.move(60)
+    (task,) = place.again().task_getter().get_left_list()
+    lose_access(place, "carol")
+    time.move(HOURS * 3600)
+    task.confirm()
+    assert task.get_user() == "alice"
+
+
 @pytest.mark.parametrize("label", ["processing", "paused"])
 def test_a_label_that_an_older_attempt_wrote_after_the_end_starts_nothing_and_the_end_is_shown_again(
     there, time, label
