@@ -425,17 +425,19 @@ def forget(
             session = _session(state, store, session)
         selector = Selector(tuple(ids or ()), session, actor, namespace, match)
         known, found = _forget(store, selector, yes)
-        if not known and actor is not None:
+        if not known and not found.commits and actor is not None:
             _require_actor(store, actor)
     sessions = {str(one["session"]) for one in known if one["session"]}
     folders = folders_with(state.settings_to_inspect, sessions, {str(one["id"]) for one in known})
     state.print_json({"forgotten": found, "items": known, "folders": folders})
-    if not known:
+    if not known and not found.commits:
         state.print_line("nothing in memory fits")
         return 1 if remained else 0
-    tables.show(state, ("id", "kind", "task", "text"), [tuple(one.values()) for one in known], cut=(3,))
+    if known:
+        tables.show(state, ("id", "kind", "task", "text"), [tuple(one.values()) for one in known], cut=(3,))
     verb = "forgotten" if yes else "would be forgotten; --yes does it"
-    state.print_line(f"{len(found.records)} record(s) and {len(found.events)} event(s) {verb}")
+    counts = f"{len(found.records)} record(s), {len(found.events)} event(s) and {found.commits} indexed commit(s)"
+    state.print_line(f"{counts} {verb}")
     for where in found.remains:
         state.print_line(f"still found: {where}")
     state.print_line("memory does not reach:")
@@ -485,7 +487,7 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
         for one in jobs
         if one["id"] in found.jobs
     ]
-    return known, store.forget(selector, dry_run=False) if yes and known else found
+    return known, store.forget(selector, dry_run=False) if yes and (known or found.commits) else found
 
 
 @memory.command()

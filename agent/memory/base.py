@@ -141,6 +141,7 @@ class Forgotten:
     """The result of `MemoryStore.forget`: the events and records that were forgotten, or, with `dry_run`, that would be
     forgotten.
 
+    `commits` is the number of indexed commits that were forgotten with them.
     `jobs` are the extraction jobs with an error message that was removed, since it may quote a forgotten text.
     `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally
     `remains` is empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
@@ -149,6 +150,7 @@ class Forgotten:
     events: tuple[int, ...] = ()
     records: tuple[str, ...] = ()
     dry_run: bool = True
+    commits: int = 0
     jobs: tuple[str, ...] = ()
     remains: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ index is made from git and not from the memory log, since it can be made from th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -124,19 +124,30 @@ class CommitIndex:
     def forget(self, selector: Selector) -> list[str]:
         """Forget the history of `selector.actor`, and the commits with `selector.match` in their subject; return the
         hashes of the latter. The caller must have begun a transaction."""
-        after, shas = 0, []
-        while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
-            after = rows[-1]["key"]
-            for row in rows:
-                matches = selector.match and selector.match.casefold() in row["subject"].casefold()
-                if matches or selector.actor == row["actor_id"]:
-                    self._remove_commit(row["key"])
-                    if matches:
-                        shas.append(row["sha"])
+        shas = []
+        for row, matches in self._selected(selector):
+            self._remove_commit(row["key"])
+            if matches:
+                shas.append(row["sha"])
         if selector.actor is not None:
             self._remove_files(row["key"] for row in self.database.run("files_of_actor", actor_id=selector.actor))
             self.database.run("history_delete", actor_id=selector.actor)
         return shas
+
+    def count(self, selector: Selector) -> int:
+        """The number of commits that `forget` would remove."""
+        return sum(1 for _ in self._selected(selector))
+
+    def _selected(self, selector: Selector) -> Iterator[tuple[dict[str, Any], bool]]:
+        """The commits of `selector.actor` or with `selector.match` in their subject: (row, whether its subject
+        matches)."""
+        after = 0
+        while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
+            after = rows[-1]["key"]
+            for row in rows:
+                matches = bool(selector.match) and str(selector.match).casefold() in row["subject"].casefold()
+                if matches or selector.actor == row["actor_id"]:
+                    yield row, matches
 
     def forget_commits(self, shas: Sequence[str]) -> None:
         """Forget commits that another host has forgotten; the caller must have begun a transaction."""

@@ -432,10 +432,15 @@ class MemoryStore:
                 ):  # the jobs may be in the database of a shared log that does not answer
                     jobs = parts.jobs.with_errors(found.sessions, selector)
                 return Forgotten(
-                    tuple(sorted(found.events)), tuple(sorted(found.records)), jobs=jobs, elsewhere=purge.ELSEWHERE
+                    tuple(sorted(found.events)),
+                    tuple(sorted(found.records)),
+                    commits=parts.history.count(selector),
+                    jobs=jobs,
+                    elsewhere=purge.ELSEWHERE,
                 )
             with self.writing() as write:
                 found = forget.select(parts.database, selector)
+                count = parts.history.count(selector)
                 commits = parts.history.forget(selector)
                 forget.forget(write, found, "forgotten on demand", commits=commits, actor=selector.actor)
                 jobs = parts.jobs.with_errors(found.sessions, selector)
@@ -447,6 +452,7 @@ class MemoryStore:
                 tuple(sorted(found.events)),
                 tuple(sorted(found.records)),
                 dry_run=False,
+                commits=count,
                 jobs=jobs,
                 remains=tuple(remains),
                 elsewhere=purge.ELSEWHERE,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cli_home import DONE, Home
+from first_commit import bare
 
 from agent.cli.main import main
 from agent.config import load
@@ -111,7 +112,9 @@ def test_forget_changes_nothing_without_yes_and_says_where_the_text_still_is(fil
     (other / "recalled.jsonl").write_text(json.dumps({"seq": 1, "hits": [{"id": fact.id}]}) + "\n")
     code, out = run("forget", "--id", str(event))
     assert code == 0
-    assert "1 record(s) and 1 event(s) would be forgotten; --yes does it" in out  # the fact loses its only source
+    assert (
+        "1 record(s), 1 event(s) and 0 indexed commit(s) would be forgotten; --yes does it" in out
+    )  # the fact loses its only source
     assert "among them" in out
     assert str(other) in out
     assert DONE in out
@@ -133,6 +136,17 @@ def test_forget_takes_the_beginning_of_a_uuid_and_refuses_an_unknown_task_or_act
     assert (code, "no task has a uuid that begins with 'ffff'" in said["error"]["message"]) == (2, True)
     code, said = as_json("forget", "--actor", "nobody", "--yes")
     assert (code, "memory has nothing of an actor 'nobody'" in said["error"]["message"]) == (2, True)
+
+
+@pytest.mark.parametrize("what", [("--actor", "other"), ("--match", "first")])
+def test_indexed_commits_are_forgotten_where_memory_has_nothing_else_that_fits(store, as_json, run, tmp_path, what):
+    bare(tmp_path / "other.git")
+    store.index_commits(tmp_path / "other.git", "other", branch="main")
+    assert as_json("forget", *what)[1]["forgotten"]["commits"] == 1
+    assert "1 indexed commit(s) would be forgotten; --yes does it" in run("forget", *what)[1]
+    assert "1 indexed commit(s) forgotten" in run("forget", *what, "--yes")[1]
+    assert store.indexed_tips("other") == (frozenset() if what[0] == "--actor" else store.indexed_tips("other"))
+    assert run("forget", *what, "--yes") == ((2, "") if what[0] == "--actor" else (0, "nothing in memory fits\n"))
 
 
 def test_forgetting_again_removes_what_a_killed_forget_has_left(filled, store, run, monkeypatch):
