@@ -115,6 +115,22 @@ def test_the_words_still_count_and_a_full_match_is_the_best(store, open_with):
     assert found(memory, "guests pay at the table", relevance_score=1.0) == [TEXTS[2]]
 
 
+def test_a_record_that_ends_while_its_vector_is_computed_gets_none(store, open_with, monkeypatch):
+    wish, fact, _ = add(store, *TEXTS)
+    memory = open_with(f"{__name__}:Ngrams")
+    compute = Ngrams.__call__
+
+    def slow(model, texts):
+        store.forget(Selector(ids=(wish.id,)), dry_run=False)
+        store.invalidate(fact.id, "gone")
+        return compute(model, texts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ngrams, "__call__", slow)
+        memory.fill_vectors()
+    assert memory._open.database.execute("SELECT COUNT(*) AS n FROM memory_vectors")[0]["n"] == 1
+
+
 def test_another_model_has_vectors_of_its_own_and_ended_records_have_none(store, open_with):
     first, *_ = add(store, *TEXTS)
     memory, other = open_with(f"{__name__}:Ngrams"), open_with(f"{__name__}:Other")

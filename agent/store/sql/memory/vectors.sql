@@ -1,7 +1,9 @@
 -- Vectors of records (agent/memory/vectors.py).
 
 -- name: vector_put
-INSERT INTO memory_vectors (key, model, vector) VALUES (:key, :model, :vector)
+-- Nothing is written for a record that was forgotten or ended while its vector was computed.
+INSERT INTO memory_vectors (key, model, vector)
+SELECT key, :model, :vector FROM memory_records WHERE key = :key AND status = 'active'
 ON CONFLICT (key) DO UPDATE SET model = :model, vector = :vector;
 
 -- name: vectors_of
