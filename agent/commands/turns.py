@@ -254,12 +254,13 @@ def _effect(record: Json) -> Between:
 
 
 def _place(record: Json) -> str:
-    """The address or the id of the object that an effect has created on the forge; "" for a receipt that concerns only
-    this program, and for a record that is no receipt."""
+    """The address of the object that an effect has created on the forge, or the number of the comment; "" for a receipt
+    that concerns only this program, and for a record that is no receipt."""
     receipt = record.get("receipt")
     if record.get("state") != "receipt" or not isinstance(receipt, dict):
         return ""
-    return str(receipt.get("url") or receipt.get("id") or "")
+    number = receipt.get("id")
+    return str(receipt.get("url") or (f"comment {number}" if number else ""))
 
 
 def _closing_text(tools: list[Json]) -> str:

@@ -7,13 +7,18 @@ from agent.store.jsonl import FIRST_TAIL
 
 
 def test_of_outside_effects_those_that_people_can_look_at_are_shown(tmp_path):
-    names = (("row", {"url": "file:///pulls/1.md"}), ("pull", {"url": "file:///pulls/1.md"}), ("reports", {}))
+    names = (
+        ("row", {"url": "file:///pulls/1.md"}),
+        ("pull", {"url": "file:///pulls/1.md"}),
+        ("final", {"id": "2"}),
+        ("reports", {}),
+    )
     effects = [
         {"seq": seq, "name": name, "state": "receipt", "receipt": receipt}
         for seq, (name, receipt) in enumerate(names, start=1)
     ]
     (tmp_path / "effects.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in effects))
-    assert [one.text for one in last_turns(tmp_path).items] == ["pull: file:///pulls/1.md"]
+    assert [one.text for one in last_turns(tmp_path).items] == ["pull: file:///pulls/1.md", "final: comment 2"]
 
 
 def test_turns_without_calls_read_the_end_of_the_calls_alone(tmp_path):
