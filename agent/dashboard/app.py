@@ -28,12 +28,12 @@ from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import PARTS, Pages, public, whole_number
 from agent.dashboard.watcher import ChangeWatcher
-from agent.errors import MakimonoError, UsageError
+from agent.errors import HostError, MakimonoError, UsageError
 from agent.observe import log
 from agent.security.redact import masker_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -51,6 +51,8 @@ LARGE = ("change", "log", "messages", "compactions")
 """The parts of a task that may be large."""
 PAGE_SECONDS = 8.0
 CLOSE_SECONDS = 2.0
+LAST_SECONDS = 1.5
+"""Seconds after the begin of the server's end in which an answer is still made; fewer than `server.END_SECONDS`."""
 """The maximum number of seconds that the site, when it closes, waits for the end of the detection of changes."""
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
@@ -132,6 +134,26 @@ class Site:
         """The result of a blocking function, which runs in a thread of `pool`, or of `self.threads` without `pool`."""
         return await asyncio.get_running_loop().run_in_executor(pool or self.threads, call)
 
+    async def _limited(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """The result of `work`. Raises TimeoutError after `seconds`, and HostError LAST_SECONDS after the server has
+        begun to end: uvicorn would cancel the request, and log the cancellation as an error of this program."""
+        job, end = asyncio.ensure_future(work), asyncio.ensure_future(self._end_of_answers())
+        try:
+            await asyncio.wait((job, end), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if job.done():
+                return job.result()
+            if end.done():
+                raise HostError("the server of this page ends, and this answer was not made in time")
+            raise TimeoutError
+        finally:
+            job.cancel()
+            end.cancel()
+
+    async def _end_of_answers(self) -> None:
+        """Wait until the server has been ending for LAST_SECONDS."""
+        await self.is_closing.wait()
+        await asyncio.sleep(LAST_SECONDS)
+
     # --- pages --------------------------------------------------------------------------------------------------
 
     async def front(self, request: Request) -> Response:
@@ -190,7 +212,7 @@ class Site:
         runs in a thread of `pool`, or of `self.threads` without `pool`."""
         seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
-            return await asyncio.wait_for(self._render(request, template, build, pool), seconds)
+            return await self._limited(self._render(request, template, build, pool), seconds)  # type: ignore[no-any-return]
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
             return self._problem(request, 503, problem)
@@ -257,7 +279,7 @@ class Site:
         uuid = request.path_params["uuid"]
         try:
             job = partial(helper_process.run, self.settings, "order", uuid, word, self.who(request))
-            done = await asyncio.wait_for(self.run(job, self.waiting_threads), HELPER_SECONDS)
+            done = await self._limited(self.run(job, self.waiting_threads), HELPER_SECONDS)
         except TimeoutError:
             return self._problem(request, 503, "the order was given, and showing it on the issue takes long")
         except UsageError as error:

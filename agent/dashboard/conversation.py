@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.dashboard import file_window
-from agent.dashboard.file_window import FileWindow, offset_of, read_before, read_from
+from agent.dashboard.file_window import FileWindow, offset_of, page_before, page_from, read_before, read_from
 from agent.store.jsonl import as_int
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def part(folder: Path, *, before: int | None = None, start: int | None = None) -
     the number `before`; or, without both, the newest ones. Raises OSError."""
     path = folder / MESSAGES
     if start is not None:
-        window = read_from(path, offset_of(path, start), COUNT)
+        window = page_from(path, offset_of(path, start), COUNT)
     else:
         end = None if before is None else offset_of(path, before)
-        window = read_before(path, COUNT, end=end)
+        window = page_before(path, COUNT, end=end)
     window = _with_call(path, window)
     last = file_window.newest(path)
     newest = 0 if last is None else int(last["seq"])

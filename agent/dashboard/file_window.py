@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent import durable_files
@@ -97,6 +97,28 @@ def read_before(path: Path, count: int, *, end: int | None = None, id_key: str =
     finally:
         os.close(descriptor)
     return read_from(path, start, count, id_key=id_key, until=stop)
+
+
+def page_from(path: Path, start: int, count: int) -> FileWindow:
+    """`read_from`, continued past parts of the file without a valid record, such as lines that are too long to be
+    shown; at most about MOST_SKIPPED bytes are passed. Raises OSError."""
+    window = read_from(path, start, count)
+    while not window.records and window.end < window.size and window.end - window.start < MOST_SKIPPED:
+        later = read_from(path, window.end, count)
+        if later.end == window.end:
+            break  # an unfinished write
+        window = replace(later, start=window.start, damage=(*window.damage, *later.damage))
+    return window
+
+
+def page_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
+    """`read_before`, continued past parts of the file without a valid record, such as lines that are too long to be
+    shown; at most about MOST_SKIPPED bytes are passed. Raises OSError."""
+    window = read_before(path, count, end=end, id_key=id_key)
+    while not window.records and window.start > 0 and window.end - window.start < MOST_SKIPPED:
+        earlier = read_before(path, count, end=window.start, id_key=id_key)
+        window = replace(earlier, end=window.end, damage=(*earlier.damage, *window.damage))
+    return window
 
 
 def newest(path: Path, *, id_key: str = "seq") -> Json | None:

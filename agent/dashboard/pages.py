@@ -67,8 +67,10 @@ class Pages:
         """The value of one part of a task's page; None if there is no such task.
 
         `given` are the parameters of the address. With `before`, a list shows only records before that number; with
-        `at`, the conversation begins at the message with that number.
+        `at`, the conversation begins at the message with that number. Raises UsageError for a value that is no such
+        number.
         """
+        before, at = _number(given, "before"), _number(given, "at")
         view = self.head(prefix)
         if view is None:
             return None
@@ -78,7 +80,6 @@ class Pages:
             return other
         if folder is None:
             return {**view, "shown": None}
-        before, at = whole_number(given.get("before")), whole_number(given.get("at"))
         view["shown"] = None
         with _named_problems(view):
             view["shown"] = self._part(part, folder, view, before, at)
@@ -260,6 +261,14 @@ def question_in(record: Json) -> str:
 def public(view: Json) -> Json:
     """The value of a page without the entries that only this process needs, of which the names begin with `_`."""
     return {name: value for name, value in view.items() if not name.startswith("_")}
+
+
+def _number(given: dict[str, str], name: str) -> int | None:
+    """The number in a parameter of the address; None if the parameter is missing or empty. Raises UsageError."""
+    text = given.get(name)
+    if text and whole_number(text) is None:
+        raise UsageError(f"{name} is {text[:20]!r}; allowed are whole numbers of at most 15 digits")
+    return whole_number(text)
 
 
 def whole_number(text: str | None) -> int | None:

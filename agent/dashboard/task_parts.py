@@ -28,7 +28,7 @@ from agent.dashboard.conversation import (
     request_line,
     word_end,
 )
-from agent.dashboard.file_window import newest, offset_of, read_before, read_bytes, read_from
+from agent.dashboard.file_window import newest, offset_of, page_before, read_before, read_bytes, read_from
 from agent.errors import MakimonoError
 from agent.tools.planning import UpdatePlan
 
@@ -61,7 +61,7 @@ def newest_records(
     records before that number. Raises OSError."""
     path = folder / name
     end = None if before is None else offset_of(path, before, key=id_key, id_key=id_key)
-    window = read_before(path, COUNT, end=end, id_key=id_key)
+    window = page_before(path, COUNT, end=end, id_key=id_key)
     numbers = [record[id_key] for record in window.records]
     return {
         "records": [build(record) for record in reversed(window.records)],

@@ -2,7 +2,7 @@
 
 import json
 
-from agent.dashboard import conversation
+from agent.dashboard import conversation, file_window, task_parts
 
 
 def test_a_compaction_is_shown_only_where_it_was_made(tmp_path):
@@ -20,3 +20,24 @@ def test_a_compaction_is_shown_only_where_it_was_made(tmp_path):
     assert places(conversation.part(tmp_path)) == [100]
     assert places(conversation.part(tmp_path, before=102)) == [100]
     assert not conversation.message(tmp_path, 5)["entry"]["compactions"]
+
+
+def test_lines_that_are_too_long_to_be_shown_can_be_paged_past(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_window, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(file_window, "MOST_BYTES", 40_000)
+    texts = {seq: "x" * 15_000 if 10 < seq <= 40 else "short" for seq in range(1, 121)}
+    for name in ("messages.jsonl", "requests.jsonl"):
+        lines = [json.dumps({"seq": seq, "role": "user", "content": text}) for seq, text in texts.items()]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    shown, seen = conversation.part(tmp_path), []
+    while True:
+        seen = [one["seq"] for one in shown["entries"]] + seen
+        if not shown["has_older"]:
+            break
+        shown = conversation.part(tmp_path, before=shown["first"])
+    assert seen == [*range(1, 11), *range(41, 121)]
+    assert any("too long to be shown" in one for one in shown["damage"])
+    forward = conversation.part(tmp_path, start=11)
+    assert [one["seq"] for one in forward["entries"]] == list(range(41, 41 + len(forward["entries"]))) != []
+    listed = task_parts.requests(tmp_path, 41)
+    assert [one["seq"] for one in listed["records"]] == list(range(10, 0, -1))

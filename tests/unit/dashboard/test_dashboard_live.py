@@ -135,6 +135,25 @@ def test_a_part_that_hangs_is_answered_with_the_reason(home, monkeypatch):
     assert all("took longer than" in one.text for one in answers)
 
 
+def test_a_part_that_hangs_while_the_server_ends_is_answered_and_is_no_error_of_the_program(home, monkeypatch, caplog):
+    hangs, began, answers = threading.Event(), threading.Event(), []
+
+    def hang(*_args, **_more):
+        began.set()
+        return hangs.wait(30)
+
+    monkeypatch.setattr("agent.dashboard.pages.conversation.part", hang)
+    with served(home.settings) as page:
+        asking = threading.Thread(target=lambda: answers.append(page.get(f"/tasks/{DONE}")))
+        asking.start()
+        assert began.wait(30)
+        page.server.stop()
+        asking.join(30)
+    hangs.set()
+    assert [(one.status, "the server of this page ends" in one.text) for one in answers] == [(503, True)]
+    assert [one.getMessage() for one in caplog.records if one.exc_info or one.levelname == "ERROR"] == []
+
+
 def test_threads_that_all_hang_do_not_hold_the_end_of_the_server(home, monkeypatch):
     hangs = threading.Event()
     for name in ("THREADS", "PAGE_SECONDS", "CLOSE_SECONDS"):

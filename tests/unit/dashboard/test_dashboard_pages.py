@@ -232,6 +232,15 @@ def test_a_part_of_a_conversation_begins_where_it_is_asked_to(page):
     assert (older["has_older"], older["has_newer"]) == (False, True)
 
 
+@pytest.mark.parametrize("query", ["before=x", "before=-1", "at=5.5", "at=1e3", "before=9999999999999999", "at=%C2%B2"])
+@pytest.mark.parametrize("part", ["", "/requests"])
+def test_a_number_of_a_record_that_is_none_is_refused_with_the_allowed_values(page, part, query):
+    answer = page.get(f"/tasks/{FULL}{part}?{query}")
+    assert answer.status == 400
+    assert "allowed are whole numbers" in answer.text
+    assert page.get(f"/tasks/{FULL}{part}?{query.partition('=')[0]}=").status == 200, "an empty one counts as missing"
+
+
 def test_a_compaction_shows_before_and_after(page):
     shown = page.json(f"/tasks/{FULL}/compactions/1")["shown"]
     assert [one["seq"] for one in shown["before"]] == [1, 2, 3, 4]
