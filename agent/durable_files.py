@@ -48,21 +48,27 @@ _ADVICE = {
 SLOW = 1.0
 """A write or a sync that takes at least this many seconds is reported to the listener of `on_slow`."""
 
-_told: Callable[[str, str, float], None] | None = None
+_listeners: list[Callable[[str, str, float], None]] = []
 
 
-def on_slow(listener: Callable[[str, str, float], None] | None) -> None:
-    """From now on call `listener(path, what, seconds)` for every slow write and sync of this process; with None as
-    `listener` no function is called."""
-    global _told  # noqa: PLW0603 - each process has one listener for slow writes
-    _told = listener
+def on_slow(listener: Callable[[str, str, float], None]) -> None:
+    """From now on call `listener(path, what, seconds)` for every slow write and sync of this process, in place of the
+    listener before, which is called again after `off_slow(listener)`."""
+    _listeners.append(listener)
+
+
+def off_slow(listener: Callable[[str, str, float], None]) -> None:
+    """Forget a listener of `on_slow`; nothing happens if it is not known."""
+    with suppress(ValueError):
+        _listeners.remove(listener)
 
 
 def took(path: str | os.PathLike[str], what: str, started: float) -> None:
     """Report an operation that began at `started` (time.monotonic) and ended now, if it was slow."""
     seconds = time.monotonic() - started
-    if seconds >= SLOW and _told is not None:
-        _told(os.fspath(path), what, seconds)
+    if seconds >= SLOW:
+        for listener in _listeners[-1:]:
+            listener(os.fspath(path), what, seconds)
 
 
 def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) -> None:

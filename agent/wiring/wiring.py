@@ -1,8 +1,8 @@
 """Builds the adapters for the other packages: forge, ledger, model client, sandbox, tools, window.
 
-Each process makes its own `Wiring`, since connections must be opened after the process was forked. Packages above
-`wiring` get their adapters from `wiring.py`. Packages below `wiring`, which cannot import it, get their adapters as
-arguments.
+Each process makes its own `Wiring`, since connections must be opened after the process was forked. In the daemon, each
+thread that polls has one too. Packages above `wiring` get their adapters from `wiring.py`. Packages below `wiring`,
+which cannot import it, get their adapters as arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Wiring:
-    """The adapters that one process uses."""
+    """The adapters that one process, or one polling thread of the daemon, uses."""
 
     def __init__(self, settings: Settings, *, events: Events | None = None) -> None:
         self.settings = settings
@@ -130,7 +130,7 @@ class Wiring:
 
     def close(self) -> None:
         """Close the ledger if it was opened, and remove the listener for slow writes."""
-        # remove the callback, which would otherwise keep this object alive, even in the workers of a fork server
-        durable_files.on_slow(None)
+        # the list of listeners would otherwise keep this object alive, even in the workers of a fork server
+        durable_files.off_slow(self._slow)
         if "ledger" in self.__dict__:
             self.ledger.close()

@@ -90,10 +90,13 @@ def slow(monkeypatch):
     """Every write and sync counts as slow; [(path, what)] of those that were told."""
     told = []
     monkeypatch.setattr(durable_files, "SLOW", 0.0)
-    monkeypatch.setattr(
-        durable_files, "_told", lambda path, what, seconds: told.append((os.path.basename(path), what, seconds))
-    )
-    return told
+
+    def listen(path, what, seconds):
+        told.append((os.path.basename(path), what, seconds))
+
+    durable_files.on_slow(listen)
+    yield told
+    durable_files.off_slow(listen)
 
 
 def test_slow_writes_and_syncs_are_told_with_their_file(tmp_path, slow):

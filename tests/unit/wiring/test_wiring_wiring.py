@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent import durable_files
 from agent.daemon.daemon import Daemon
 from agent.errors import ConfigError
 from agent.values import TaskKey
@@ -35,3 +36,12 @@ def test_connections_are_opened_when_they_are_needed_and_closed_once(place):
     assert not (here.settings.base_dir / "tasks.db").exists()
     other.ledger.list()
     other.close()
+
+
+def test_slow_writes_are_announced_after_a_thread_has_closed_its_own_wiring(place, tmp_path, monkeypatch):
+    """Each thread that polls opens and closes a `Wiring`; the daemon's own has to report slow writes afterwards too."""
+    here = place()
+    monkeypatch.setattr(durable_files, "SLOW", 0.0)
+    Wiring(here.settings, events=here.events).close()
+    durable_files.write_file(tmp_path / "a", b"x")
+    assert here.named("disk_slow")
