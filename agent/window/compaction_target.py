@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from agent.window.limits import WindowLimits
 
 PROGRESS = 0.10
-"""The minimum share of the view that a compaction must free."""
+"""The share of the view that a compaction must free at least, unless a compaction is necessary because the request does
+not fit."""
 
 LOW_WATER = 0.8
 """The level below which a compaction should bring the view, as a share of the way from the fixed parts of a request

@@ -43,7 +43,7 @@ def shortage(settings: Settings, *, probe: bool = False) -> str:
             f"{left / (1 << 20):,.0f} MiB are free for {folder}, `scheduling.min_free` is {size_text(least)}; "
             f"free some space (`cleanup` removes old tasks)"
         )
-    if found.f_favail < min(LEAST_FILES, found.f_files // 100):  # some file systems count no inodes and report 0 of 0
+    if found.f_favail < min(LEAST_FILES, found.f_files // 100):  # a file system that counts no inodes reports 0 of 0
         return (
             f"{found.f_favail:,} more files are possible on the file system of {folder}, which has room for "
             f"{found.f_files:,}; remove some (`cleanup` removes old tasks)"
@@ -69,7 +69,7 @@ def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = 
     wanted = settings.scheduling.min_free or LEAST_SIZE
     size = wanted + beside[0] - found.f_bavail * found.f_frsize
     files = times * min(LEAST_FILES, found.f_files // 100) - found.f_favail
-    if found.f_files:  # some file systems count no inodes and report 0 of 0
+    if found.f_files:  # 0 means that the file system counts no inodes: none has to become free
         files += beside[1]
     return max(0, size), max(0, files)
 

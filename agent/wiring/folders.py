@@ -54,7 +54,7 @@ def folder_of(settings: Settings, uuid: str) -> Path | None:
 
 
 def task_folder_count(settings: Settings) -> int:
-    """The number of folders of tasks that run or have ended; 0 if they cannot be read."""
+    """The number of folders of tasks that run or have ended, without those in a folder that cannot be read."""
     count = 0
     for parent in ("completed", "running"):
         with suppress(OSError):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 CONFIDENTIAL = "confidential"
-"""A word that is added to the actor of confidential issues, so that no other issue of the repository gets their
-memories."""
+"""A word that is added to the actor of confidential issues, so that only confidential issues of the repository get
+their memories."""
 
 
 def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:

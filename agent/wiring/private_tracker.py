@@ -102,7 +102,7 @@ def make_tracker(
 
 def forget(settings: Settings, instance: str) -> None:
     """Remove the private tracker `instance`, since its task was removed; do nothing if `instance` is not a private
-    tracker."""
+    tracker. Files that cannot be removed stay, without an error."""
     if is_private(settings, instance):
         with suppress(OSError):
             filetree.remove(instance)
@@ -122,7 +122,7 @@ def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: P
 def read_issue(path: Path) -> bytes:
     """Read the Markdown file of an issue for `solve`.
 
-    Raises UsageError if the file of the issue cannot be read, is empty, or is larger than 64 MiB.
+    Raises UsageError if the file of the issue cannot be read, is a folder, is empty, or is larger than 64 MiB.
     """
     try:
         if path.is_dir():
@@ -142,9 +142,9 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
     """Convert a Markdown file into an issue of a private tracker: (the content of the issue's file, the repository that
     the front matter names, None if it names none).
 
-    The issue gets the title, author and base of the front matter. For an issue without a title the first heading
-    becomes the title, or else the file name. Raises UsageError for invalid front matter and for an issue text that is
-    not UTF-8.
+    The issue gets the title, author and base of the front matter; an issue without an author gets `user_name`. For an
+    issue without a title the first heading becomes the title, or else the file name. Raises UsageError for invalid
+    front matter and for an issue text that is not UTF-8.
     """
     try:
         said = issue_files.parse(text, str(path))

@@ -23,7 +23,8 @@ def recorded_templates(settings: Settings, events: Events, uuid: str) -> Iterato
     """A context manager: within its block, and in this thread only, texts are made from the templates that the task has
     recorded.
 
-    The current templates stay in use if the task has not begun, or if the task's folder is on another host."""
+    The current templates stay in use if the task has not begun, if the task's folder is on another host, or if no
+    templates of people are configured and the folder records none."""
     folder = folder_of(settings, uuid)
     if folder is None or not (settings.prompts.is_set or (folder / FILE).exists()):
         yield

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 TAIL = 6000
-"""Number of characters of output in a verdict; they are the end of the output, where test runners print the
-failures."""
+"""The maximum number of characters of output in a verdict; they are from the end of the output, where test runners
+print the failures."""
 
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing", "testdata", "__snapshots__"))
 _TEST_NAME = re.compile(
@@ -55,8 +55,8 @@ class Verdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the verify command ran to its end and found a failure; any other result proves nothing about the
-        commit."""
+        """Whether the verify command ran to its end and found a failure. If False, it passed, or it proves nothing
+        about the commit: it was killed, could not be started, or was not found."""
         return not (self.ok or self.timed_out or self.exit_code is None or self.exit_code in NOT_RUN)
 
     def is_red_as(self, before: Verdict) -> bool:

@@ -24,5 +24,5 @@ def modules_for(models: Iterable[str]) -> list[str]:
 def read(model: str) -> None:
     """Read the vocabulary of `model` if it is installed. `read` ignores an error in reading the vocabulary: the worker
     that needs the vocabulary gets the same error again."""
-    with suppress(Exception):  # an error of foreign code would end the forkserver
+    with suppress(Exception):  # an error of foreign code must not end the forkserver
         preload(model)

@@ -1,4 +1,4 @@
-"""Reads DeepSeek's vocabulary on import."""
+"""Reads DeepSeek's vocabulary on import, if it is installed."""
 
 from agent.tokens.preloaded import read
 

@@ -1,4 +1,4 @@
-"""Reads OpenAI's vocabulary o200k_base on import."""
+"""Reads OpenAI's vocabulary o200k_base on import, if it is installed."""
 
 from agent.tokens.preloaded import read
 

@@ -1,4 +1,4 @@
-"""Reads the vocabulary of Qwen 3.5 and later on import."""
+"""Reads on import the vocabulary of the models from Qwen 3.5 on, if it is installed."""
 
 from agent.tokens.preloaded import read
 

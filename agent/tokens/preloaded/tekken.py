@@ -1,4 +1,4 @@
-"""Reads Mistral's vocabulary Tekken on import."""
+"""Reads Mistral's vocabulary Tekken on import, if it is installed."""
 
 from agent.tokens.preloaded import read
 
