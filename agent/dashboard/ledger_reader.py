@@ -183,7 +183,7 @@ class LedgerReader:
             if self.kind.is_local:
                 database.close()
                 raise
-            # a plug-in may use another database, which does not have these settings
+            # the database of a plug-in may not have these settings; its connection is used without them
         return database
 
 

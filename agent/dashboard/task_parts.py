@@ -273,7 +273,7 @@ def _effect(record: Json) -> Json:
 
 def log(folder: Path) -> Json:
     """The lines in the last LOG_BYTES of a task's worker.log, the newest first; lines that are not JSON are only
-    counted."""
+    counted, in `damage`."""
     path = folder / "worker.log"
     try:
         size = path.lstat().st_size

@@ -1,5 +1,5 @@
-"""The events that the program's packages announce; the log, the metrics, the dashboard and the notes for the progress
-comment listen to them.
+"""The events that the program's packages announce; the log, the metrics, the status line of `run`, the traces and the
+progress comment listen to them.
 
 The names of events are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error. A listener of
 events is a callable `(name, fields)`. Listeners run in the thread that announces the event, in the order of

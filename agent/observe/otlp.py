@@ -7,8 +7,8 @@ conventions for generative AI where these have one (github.com/open-telemetry/se
 Conventions for Generative AI", the pages of spans and of agent spans); attributes of this program begin with
 `makimono.`. Spans contain no text of a message, an argument or a result.
 
-A batch processor of the OpenTelemetry SDK exports the spans in a thread of its own. The queue of spans is bounded:
-while the endpoint is unreachable, slow or full, the oldest spans are dropped and the task does not wait. `otlp.py` is
+A batch processor of the OpenTelemetry SDK exports the spans in a thread of its own. The queue of spans is bounded: if
+it is full, since the endpoint is unreachable or slow, spans are dropped and the task does not wait. `otlp.py` is
 imported only when `observe.otlp` is set (`traces.py`).
 """
 

@@ -157,10 +157,10 @@ class Publisher:
     def push(self) -> str:
         """Push the task's branch; returns the pushed commit, which is the one made at the host if there is a `maker`.
 
-        The checks before publication run first, unless this commit has passed them before. A commit that was pushed is
-        not pushed again, even after a crash in between, unless the branch was removed meanwhile. Raises PushRejected
-        with the remote's message, or GitError when the remote was not reached. Raises WorkError if there is no commit
-        to push.
+        The checks before publication (`check`) run first, unless this commit has passed them before; they raise
+        PolicyViolation. A commit that was pushed is not pushed again, even after a crash in between, unless the branch
+        was removed meanwhile. Raises PushRejected with the remote's message, or GitError when the remote was not
+        reached. Raises WorkError if there is no commit to push.
         """
         head = self.workspace.head()
         branch = self.workspace.branch
@@ -212,7 +212,7 @@ class Publisher:
             self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
             made = forge_signed_commits.make_again(workspace.git_dir, commits, maker)
         except Fenced:
-            raise  # the ref belongs to the attempt that owns the task now
+            raise  # the ref belongs to the attempt that owns the task now, so this one does not remove it
         except Exception:
             self._remove_objects()  # after an error the host keeps no unsigned commit of the task
             raise
@@ -245,7 +245,7 @@ class Publisher:
 
     def _lease(self, there: str | None, head: str) -> str:
         """The commit at which the remote's branch must be when the push moves it: `there`, the commit that was just
-        read.  Raises PushRejected if `there` does not belong to this task."""
+        read; "" if the branch did not exist. Raises PushRejected if `there` does not belong to this task."""
         if there is None or there == self.workspace.state.pushed:
             return there or ""
         if not self._contains(head, there):

@@ -4,8 +4,9 @@ accepted.
 A server may change the description of a tool after a person has read it, and descriptions reach the model. To detect
 such changes, mcp.lock has a hash of each tool of each MCP server (`offered_tools.ListedTool.digest`). The first list of
 tools that a server sends is pinned without a question to a person. A tool that is not pinned, or has changed since it
-was pinned, is refused until a person runs `mcp accept`, which pins the present list. All workers of a base_dir share
-mcp.lock; each change is made under a lock, and the file is replaced as a whole.
+was pinned, is refused until a person runs `mcp accept`, which pins the present list; with `trust_changes` of the server
+it is pinned without a person. All workers of a base_dir share mcp.lock; each change is made under a lock, and the file
+is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Changes:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tools that the model gets only after a person has accepted them."""
+        """The tools that the model gets only after they were accepted (`accept`)."""
         return () if self.first else (*self.new, *self.changed)
 
 

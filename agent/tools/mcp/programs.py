@@ -1,4 +1,5 @@
-"""Finds the program of an MCP server once, before its first start, and checks that nobody else can change the program.
+"""Finds the program of an MCP server once, before its first start, and checks that neither commands of the model nor
+another user can change the program.
 
 The program of a server and its arguments are a list, which no shell interprets.
 """
@@ -43,7 +44,7 @@ class ServerPrograms:
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))
-            # a sandbox of a plug-in may have programs of its own
+            # programs that a plug-in's sandbox has of its own are not checked
             checks = traits_of(self.sandbox).has_host_programs
             self._found[name] = self._checked(name, server) if checks else _command_line(server)
         return self._found[name]

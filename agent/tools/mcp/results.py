@@ -1,5 +1,5 @@
-"""Converts the result of a call to an MCP server into text for the model: pictures, sounds and resources are named and
-not fetched."""
+"""Converts the result of a call to an MCP server into text for the model: pictures, sounds and binary resources are
+named and not shown, links to resources are named and not fetched."""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ class Session:
         raise ServerFailed(f"its list of tools has more than {MOST_PAGES} pages")
 
     async def _send_call(self, tool: str, arguments: Json) -> Json:
-        """The SDK's method `call_tool` is not used, since it checks each result by the schema that the server has
-        sent."""
+        """Call a tool, without the SDK's method `call_tool`, which would check each result by the schema that the
+        server has sent."""
         assert self._client is not None
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         result = await self._client.send_request(request, _CALLED)
