@@ -197,7 +197,7 @@ def _join(parent: CgroupParent, name: str, memory: int | None) -> bool:
                 _limit_memory(parent, group, memory)
             _write(group / "cgroup.procs", "0")  # the kernel takes the pid 0 for the process that writes to the file
         except FileNotFoundError:
-            continue  # another process removed the new cgroup, which was still empty
+            continue  # another process removed the new cgroup, which was still empty: make it again
         except OSError:
             with suppress(OSError):
                 group.rmdir()

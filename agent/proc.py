@@ -208,7 +208,7 @@ def _limit_cpu(pid: int, seconds: float) -> None:
     if not math.isfinite(seconds):
         return
     most = math.ceil(seconds * (os.cpu_count() or 1)) + 1
-    # the process has ended, has another uid, or has a lower hard limit already
+    # if the process has ended, has another uid, or has a lower hard limit already, nothing is set
     with suppress(ProcessLookupError, PermissionError, ValueError):
         _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
         resource.prlimit(pid, resource.RLIMIT_CPU, (most, hard))

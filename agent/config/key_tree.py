@@ -46,7 +46,7 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
 """Configuration key → the environment variables with a well-known name that also set the key; the first of them that is
 set counts.
 
-A configuration key that is not in this mapping is set only by the variable `AGENT__SECTION__KEY`.
+Of all environment variables, only `AGENT__SECTION__KEY` sets a configuration key that is not in this mapping.
 """
 
 PREFIX = "AGENT__"

@@ -2,9 +2,9 @@
 
 In a storage such as S3, no bytes can be appended to a file. The bytes that a turn of a task appends to files are
 written as new objects (*segments*), and after them one small object that lists the segments of the present state (a
-*manifest*). A manifest is written after the segments that it names, so every object that a manifest names exists.
-Because the manifest is written last, the newest complete manifest describes the newest turn of which everything was
-written.
+*manifest*). A manifest is written after the segments that it names, so every object that the newest manifest names
+exists. Because the manifest is written last, the newest complete manifest describes the newest turn of which everything
+was written.
 
     {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
     {uuid}/manifests/{attempt}-{number}.json             the segments of each file

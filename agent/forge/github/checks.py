@@ -125,8 +125,8 @@ class CheckReader:
             yield f"{one.get('path')}:{one.get('start_line')}: {one.get('message') or ''}"
 
     def _job_log(self, number: str) -> str:
-        """The log of a job, from the host to which GitHub redirects; that host gets no token. `_job_log` returns "" if
-        the log is gone or may not be read."""
+        """The log of a job, from the host to which GitHub redirects; that host gets no token. `_job_log` returns "" for
+        every status but 200, for example if the log is gone or may not be read."""
         wire, path = self.wire, f"{self.project.path}/actions/jobs/{number}/logs"
         what = f"{wire.host}: GET {path}"
         headers = {"Authorization": f"Bearer {wire.tokens.current()}"}

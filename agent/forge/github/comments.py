@@ -35,7 +35,7 @@ class CommentReader:
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission)."""
+        of new and edited comments of people without permission)."""
         found = self._changed_comments(cursor)
         return news_of(cursor, found, self.places.is_ours, lambda user: self.places.may_ask(self.project, user))
 

@@ -46,8 +46,8 @@ def reply(wire: GitHubWire, project: Project, comment: Comment, text: str, is_ow
     """Answer a comment on a line in the comment's thread, and any other comment in the conversation of its issue or
     pull request.
 
-    GitHub accepts an answer only to the first comment of a thread; if the thread is gone, the answer is posted in the
-    conversation: https://docs.github.com/en/rest/pulls/comments ("Create a reply for a review comment").
+    GitHub accepts an answer only to the first comment of a thread; if GitHub answers 404 for the thread, the answer is
+    posted in the conversation: https://docs.github.com/en/rest/pulls/comments ("Create a reply for a review comment").
     """
     number, thread = _place(comment)
     marker = hidden_in(text)

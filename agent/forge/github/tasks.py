@@ -1,10 +1,10 @@
 """Lists the issues and pull requests of GitHub that wait for the agent (see `base.TaskGetter`).
 
 An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
-assigned the bot has permission.  A poll sends two conditional requests for lists per project (by label and by
-assignment); if the section has `query`, or `owner` without projects, two searches find the issues of all projects
-instead.  A request for a list that has not changed does not count against GitHub's rate limit, since GitHub answers
-304.
+assigned the bot has permission. A poll sends at most two conditional requests for lists per project (by label and by
+assignment, see `start`); if the section has `query`, or `owner` without projects, two searches find the issues of all
+projects instead. A request for a list that has not changed does not count against GitHub's rate limit, since GitHub
+answers 304.
 """
 
 from __future__ import annotations
