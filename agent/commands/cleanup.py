@@ -50,7 +50,7 @@ GONE = timedelta(days=30)
 
 KEPT = ("metadata.json", "end.json", "effects.jsonl", "lock")
 """Files that stay in the folder of a task that may be continued: they have the task's request, its end, and the text of
-its comments."""
+its comments; `lock` is the lock of the folder."""
 
 
 def cleanup(
@@ -126,8 +126,8 @@ def _task(
     dry_run: bool,
 ) -> list[Removed]:
     """Remove one closed task, except the files that a task which continues it still needs; returns the removed items,
-    or with `dry_run` those that would be removed. Nothing is removed while the folder is locked or on another host, or
-    while the remote does not answer.
+    or with `dry_run` those that would be removed. Nothing is removed while the folder is locked, or on another host
+    that is not gone, or while the remote does not answer.
 
     Raises OSError when the folder cannot be removed: the row is already gone then, and the next cleanup removes the
     folder as one without a row.
@@ -189,8 +189,8 @@ def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
 
 
 def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
-    """Remove the copies of `replay` and the records of `deliberate` that were last written before the time `before`,
-    except a copy that a replay is using now.
+    """Remove the copies of `replay` and the records of `deliberate` if the time of the last change of their folder
+    itself is before `before`, except a copy that a replay is using now.
 
     Returns the removed folders; with `dry_run` those that would be removed."""
 

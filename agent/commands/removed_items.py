@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One task that was removed, or in a dry run would be removed; `size` is the size of its folder in bytes.
+    """One task that was removed, or in a dry run would be removed; `size` is the number of bytes of the files that were
+    removed.
 
     A removed item that is not a task has its own name or path as `uuid`, and `replay`, `deliberation`, `quarantine`,
     `unlisted`, `setup`, `check`, `mirror` or `branch` as status. `until`: the row, and the files about the task's end,

@@ -150,7 +150,7 @@ def _answers(records: Iterable[Json]) -> int:
 
 
 def _window(messages: list[Json], count: int) -> list[Json]:
-    """The messages from the answer that begins the last `count` turns on; if the task does not have more turns, all
+    """The messages from the answer that begins the last `count` turns on; if the messages do not have more turns, all
     messages, at most the newest `MOST_RECORDS`."""
     answers = [number for number, one in enumerate(messages) if _is_answer(one)]
     if len(answers) > count:

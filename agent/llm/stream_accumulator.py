@@ -352,7 +352,7 @@ def read_arguments_of(arguments: Any) -> Any:
 
 
 def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
-    """The JSON object that the text `raw` contains more than once (the first time perhaps only in part), or once after
+    """The JSON object that the text `raw` contains more than once (the first time perhaps only in part), or once beside
     empty objects; None for any other text.
 
     Some servers send the whole arguments of a call again at the end, or an empty object before them.

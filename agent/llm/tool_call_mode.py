@@ -1,9 +1,10 @@
 """Selects how the model of one conversation calls tools: by the tool calls of the server's API, or as text.
 
-With the setting `auto` the conversation begins with the tool calls of the API.  With `auto` the conversation switches
-to calls as text when, for example, the server reports that the model has no tool calls (`ChatClient.abilities`), or
-refuses a request with tools.  If the first request of a task is refused for an unknown reason, the request is tried
-once without tools; if this attempt is refused as well, the error of the first refusal is raised.
+With the setting `auto` the conversation begins with the tool calls of the API. With `auto` the conversation switches to
+calls as text when, for example, the server reports that the model has no tool calls (`ChatClient.abilities`), or
+refuses a request with tools. If the first request of a task is refused for an unknown reason, or since the server
+refuses the order of the messages or a parameter for tools, the request is tried once without tools; if this attempt is
+refused as well, the error of the first refusal is raised.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class CallMode:
 
     def try_text(self, error: ModelError) -> bool:
         """Switch to tool calls as text for one attempt, after a refusal of the first request of a task that is
-        unexplained or names a parameter for tools; returns whether to send the request again."""
+        unexplained, is a HistoryRefused, or names a parameter for tools; returns whether to send the request again."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
         if (
@@ -156,7 +157,8 @@ class CallMode:
         return not self._answered and self._is_new()
 
     def _is_new(self) -> bool:
-        """Whether the task has no answers yet, or the tool calls in its answers were written as text."""
+        """Whether the task has no answers yet, or the tool calls in its answers were written as text; True for a store
+        without an index."""
         survey: Any = getattr(self.store, "index", None)
         return survey is None or survey.turns == 0 or survey.form == TEXT
 
@@ -179,9 +181,9 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                # Tool calls that follow prose are not run. From now on the system prompt asks the model for calls as
-                # text, where sentences may precede a call; otherwise no call of a model that writes sentences before
-                # its calls would be run.
+                # Tool calls that follow prose are not run. With the setting `auto`, the system prompt asks the model
+                # for calls as text from now on, where sentences may precede a call; otherwise no call of a model that
+                # writes sentences before its calls would be run.
                 self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)

@@ -102,7 +102,8 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     """Read a whole answer of Ollama's API from a stream of JSON objects, one per line (or from a single JSON object).
 
     Raises a ModelError for a line with the key `error`, which Ollama may send although the status is 200, for a line
-    that is not a JSON object, and for a stream that ended too early.
+    that is not a JSON object with a message, for a stream that ended too early, and if Ollama only loaded or unloaded
+    the model.
     """
     draft, done = stream.draft, False
     for line in stream.lines():

@@ -112,7 +112,7 @@ def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
     One block of memory is used for the whole copy: the block is filled, changed in place and written up to the next
     multiple of its size in the file. The kernel stores a file that is written in this way (in whole blocks) in large
     pages, which take a third less time to create and remove than small pages. Raises HistoryRefused if a file ends
-    before its span.
+    before the end of its span.
     """
     block = bytearray(BLOCK)
     view = memoryview(block)
