@@ -1,7 +1,7 @@
-"""The checks of one commit on GitLab: its newest pipeline, and the failed jobs of that pipeline.
+"""The checks of one commit on GitLab: its newest pipeline, or the failed jobs of that pipeline if it has failed.
 
-For the newest commit of a merge request the pipeline is its `head_pipeline`, which may have run on the result of the
-merge.  Commit statuses that other services have set are parts of a pipeline.
+For the newest commit of a merge request the pipeline is the merge request's `head_pipeline`, which may have run on the
+result of the merge.  Commit statuses that other services have set are parts of a pipeline.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class CheckReader:
         self.project = project
 
     def read(self, commit: str, merge_request: str | None) -> Checks:
-        """The CI checks of a commit; with `merge_request`, the commit is the newest one of that merge request.
+        """The CI checks of a commit; with `merge_request` (a number), the commit has to be the newest one of that merge
+        request.
 
-        The result has no checks if the commit has no pipeline, or is not the newest one of the merge request any more.
-        If the account may not see pipelines, `unread` of the result says so. Raises ForgeError for every other failure.
+        The result has no checks if GitLab reports no pipeline for the commit, or if the merge request has a newer
+        commit. If GitLab denies access to pipelines (role of the account, CI/CD switched off), `unread` of the result
+        says so. Raises ForgeError for other failures.
         """
         try:
             pipeline = self._newest(commit) if merge_request is None else self._of_head(commit, merge_request)
@@ -55,8 +57,8 @@ class CheckReader:
             return Checks(unread=(said,))
 
     def log(self, check: Check) -> str:
-        """The end of the log of a job; "" for a commit status of another service, or if the log is gone or may not be
-        read. Raises ForgeError."""
+        """The end of the log of a job; "" for a check without a log (a pipeline, a status of another service), or if
+        GitLab refuses the log. Raises ForgeUnreachable if GitLab does not answer."""
         if not check.log.isdigit():
             return ""
         try:

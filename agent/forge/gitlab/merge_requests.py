@@ -2,7 +2,7 @@
 finds the numbers of the merge requests that this program opened for a task.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
-push; GitLab answers 409 to a second merge request with the same branch and target.
+push; GitLab answers 409 to the opening of a second merge request while one with the same branch and target is open.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between the attempts to open a merge request while GitLab's API does not know the branch after its push."""
 
 LOOK_UP_WAIT = 2.0
-"""Seconds to wait after a POST without an answer before the merge request is searched for, since GitLab may still be
-executing the POST."""
+"""Seconds to wait after a POST without an answer before the module searches for the merge request or note that the POST
+may have created, since GitLab may still be executing the POST."""
 
 _STATES: dict[str, Literal["open", "closed", "merged"]] = {
     "opened": "open",
@@ -50,7 +50,7 @@ class BranchUnknown(ForgeError):
 
 
 class MergeRequests:
-    """Finds, opens and changes the merge requests of `project`."""
+    """Finds, opens and changes the merge requests of `project`, and asks for reviews of them."""
 
     def __init__(self, wire: GitLabWire, project: Project) -> None:
         self.wire = wire
@@ -58,7 +58,8 @@ class MergeRequests:
         self.path = f"{project.path}/merge_requests"
 
     def find(self, head: str) -> PullRef | None:
-        """The open merge request of the branch; if none is open, the newest closed or merged one, None without any.
+        """The open merge request of the branch `head`; if none is open, the newest closed or merged one; None if there
+        is none at all.
 
         Merge requests from forks with a branch of the same name are ignored.
         """
@@ -68,7 +69,7 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # `update` uses these items and need not read each merge request
+        for item in items:  # `update` then finds these items and need not request each merge request
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
@@ -131,8 +132,8 @@ class MergeRequests:
         """Update a merge request; only the fields that differ from the present ones are sent to GitLab. Raises
         ForgeError if there is no merge request with this number.
 
-        If the update makes a draft ready for review, `reviewer` becomes the reviewer of the merge request, unless the
-        merge request has reviewers already.
+        If the update makes a draft ready for review, the account with the id `reviewer()` becomes the reviewer of the
+        merge request, unless the merge request has reviewers already or `reviewer()` is None.
         """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a merge request")
@@ -164,12 +165,11 @@ class MergeRequests:
             raise
 
     def ask_again(self, number: str, name: str) -> None:
-        """Ask an account for a review of the merge request, also if the account has reviewed it before.
+        """Ask the account `name` for a review of the merge request, also if the account has reviewed it before.
 
         GitLab's API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab
         does not store (docs.gitlab.com, "GitLab quick actions"). For a name with other characters than usernames have,
-        nothing is done. If GitLab refuses the reviewer of a merge request, the refusal is logged and no error is
-        raised.
+        nothing is done. If GitLab refuses the note, the refusal is logged and no error is raised.
         """
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
@@ -252,8 +252,8 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
 def opened_for(
     items: TaskItems, key: TaskKey, project: Project, prefixes: Iterable[str], patience: float
 ) -> tuple[int, ...]:
-    """The numbers of the merge requests that this program opened for the task of an issue; the comments on them belong
-    to the task. () for a task that is a merge request itself."""
+    """The numbers of the merge requests that this program opened for the task of an issue, found by their author and
+    branch name; the comments on them belong to the task. () for a task that is a merge request itself."""
     if is_merge(key):
         return ()
     path = f"{items.path(key, project)}/related_merge_requests"

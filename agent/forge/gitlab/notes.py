@@ -1,9 +1,9 @@
 """Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
 
 System notes of GitLab ("assigned to @x") are left out, except a reviewer's request for changes; internal notes are left
-out too, because the text of an internal note must not reach a public merge request. GitLab lists notes by newest
+out too, because the text of an internal note must not reach a public merge request. Notes are requested by newest
 change, so if there is no new note, one request for each issue or merge request is enough. The discussions on GitLab are
-read only when a new note belongs to a thread. The number of a note is unique on the GitLab host.
+read only when a new or edited note belongs to a thread. The number of a note is unique on the GitLab host.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ItemNumber:
 
 
 class NoteReader:
-    """Reads the comments of one issue or merge request (`thing`).
+    """Reads the comments of one issue or merge request (`thing`), and of the merge requests that a cursor names.
 
     `patience` is the maximum number of seconds to wait for a rate limit.
     """
@@ -66,15 +66,16 @@ class NoteReader:
         self.project = project
         self.thing = thing
         self.patience = patience
-        # the account that last edited the text of `thing`, None if nobody edited it after the cursor given to `since`
+        # the account that last edited the title or text of `thing` ({} if GitLab does not name the account); None if
+        # `since` found no edit after its cursor
         self.editor: dict[str, Any] | None = None
 
     def since(
         self, cursor: CommentCursor, *, with_edits: bool = True
     ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission). With `with_edits` False, `since` does not determine `editor`, so that
-        it requests the same list of notes as `own`."""
+        of new and edited comments of people without permission). With `with_edits` False, which needs a cursor without
+        digests, `since` does not determine `editor`, and requests the same list of notes as `own`."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
@@ -129,8 +130,8 @@ class NoteReader:
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
                 updated = utc(note.get("updated_at"))
-                # An old note without a digest does not end the loop over the notes: when a merge request is read for
-                # the first time, some of its notes are older than the newest note of the issue.
+                # The first old note with a digest ends the loop, since all notes after it were read. An old note
+                # without a digest does not: a merge request that is read for the first time may have unread old notes.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
                 is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
@@ -203,7 +204,7 @@ def _requests_changes(note: dict[str, Any]) -> bool:
 
 def utc(text: Any) -> str:
     """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, and the
-    offset of that time zone from UTC may change in summer. A missing time remains ""."""
+    offset of that time zone from UTC may change in summer. The result is "" for a missing time (None or "")."""
     return clock.stamp(clock.parse(str(text))) if text else ""
 
 

@@ -1,8 +1,8 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about GitLab's projects are stored in memory for ten minutes; those that a task needs, and facts about people, are
-in `HostFactsCache` too.
+Facts about GitLab's projects are stored in memory for ten minutes. Facts about people, and about a project without a
+reason to refuse work in it, are in `HostFactsCache` too, which the daemon and the workers share.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Projects:
 
         Raises IssueUnreadable when the project is gone or the token may not see it.
 
-        GitLab redirects a request for the old path of a moved project to the project's new path.
+        GitLab redirects a request for the old path of a moved project, so `full_name` of the result may differ from
+        `name`.
         """
         kept = self._projects.get(name)
         if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
@@ -97,7 +98,7 @@ class Projects:
         is_whole = project.has_issues and project.has_merges and project.has_code
         fact = _fact(project.full_name if name.isdigit() else name)
         if is_whole and not project.archived and not 0 < project.access < DEVELOPER:
-            # a project that gives a reason to refuse the work is not cached, so that each process reads it anew
+            # A project that gives a reason to refuse work is not shared, so that each process requests it from GitLab.
             self.wire.facts.put(fact, asdict(project))
         else:
             self.wire.facts.drop(fact)
@@ -107,7 +108,8 @@ class Projects:
         """The project of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
-            with suppress(TypeError):  # another version of this program has written the fact
+            # If another version of this program wrote the fact, its fields may differ; the project is then requested.
+            with suppress(TypeError):
                 return Project(**known)
         return self.project(name, patience=patience)
 
@@ -227,7 +229,8 @@ class Projects:
 
     def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether the account belongs to a machine: its username is one that GitLab gives to bots, or GitLab marks the
-        account as a bot; GitLab reports this mark only at `/users/{id}`, which is requested once for each account."""
+        account as a bot. If `user` does not contain this mark, it is read from `/users/{id}`, by each process at most
+        once for an account."""
         name, who = username(user), number(user)
         if _MACHINE.fullmatch(name):
             return True
@@ -239,7 +242,7 @@ class Projects:
             if found is None:
                 try:
                     found = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
-                # The token may not read this account, so nothing marks it as a bot.
+                # GitLab refuses the account's data (no right, or gone): the account does not count as a machine.
                 except (ForgeRefused, ForgeAccessRefused):
                     found = False
                 self.wire.facts.put(fact, found)

@@ -95,7 +95,8 @@ def find_reply(
 
 
 def resolve_discussion(wire: GitLabWire, project: str, comment: Comment) -> None:
-    """Resolve the whole discussion of a note on a merge request; GitLab cannot resolve a discussion of an issue:
+    """Resolve the whole discussion of a note on a merge request; if the discussion is gone, nothing is done. Nothing is
+    done for a note on an issue either, since GitLab cannot resolve a discussion of an issue:
     https://docs.gitlab.com/api/discussions/ ("Resolve a merge request thread")."""
     place = place_of(comment)
     if place.startswith("merge_requests/") and (thread := discussion_of(wire, project, comment)):

@@ -1,5 +1,6 @@
 """Finds the person who asked for the work on an issue or merge request: the person who last set the label or assigned
-the bot.  The module also determines whether the title or text was edited after the request.
+the bot.  The module also determines whether a person without permission edited the title or text after the request, and
+who ended a task.
 
 GitLab stores label changes as resource events, and assignments and edits as system notes.
 """
@@ -49,7 +50,7 @@ def who_asked(
     actor, is_shown = who_labelled(wire, path, label, patience=patience)
     if actor and is_shown:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
-        wire.facts.put(_fact(path, label), shown)  # `reviewer_of` finds this fact in a worker
+        wire.facts.put(_fact(path, label), shown)  # so that `reviewer_of`, in a worker, need not request the events
     return actor, is_shown
 
 
@@ -57,7 +58,7 @@ def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) ->
     """(the account that last added `label` to the issue or merge request with the API path `path`, whether the newest
     event about `label` adds it); the account is None if GitLab does not report it."""
     actor, is_added = None, False
-    # GitLab refuses if its version has no label events, or the account may not read them.
+    # GitLab refuses if its version has no label events, or the account may not read them; the result is (None, False).
     with suppress(ForgeRefused, ForgeAccessRefused):
         for event in wire.pages(f"{path}/resource_label_events", patience=patience):
             if (event.get("label") or {}).get("name") == label:
@@ -71,9 +72,11 @@ def _fact(path: str, label: str) -> str:
 
 
 def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> tuple[Any, bool]:
-    """(the account that last assigned the bot, whether the newest system note about the bot assigns it)."""
+    """(the account that last assigned the bot, whether the newest system note about the bot assigns it); (None, False)
+    if GitLab shows no such note."""
     is_shown = True
-    with suppress(ForgeRefused, ForgeAccessRefused):  # GitLab refuses if the account may not read the system notes
+    # If the account may not read the system notes, GitLab refuses, and the result is (None, False).
+    with suppress(ForgeRefused, ForgeAccessRefused):
         for note in _activity(wire, path, patience):
             meant = assigned(str(note.get("body") or ""), places.own()[1])
             if meant is True:
@@ -83,8 +86,8 @@ def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float)
 
 
 def assigned_again(wire: GitLabWire, places: Projects, path: str, labels: Labels) -> tuple[str, Any] | None:
-    """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
-    that shows the end of a task; else None."""
+    """(id of the system note, account that assigned) of the newest assignment of the issue to the bot; None if there is
+    none, or if a label that shows the end of a task was added at the same time or later."""
     notes = (note for note in _activity(wire, path, QUICK))
     newest = next((one for one in notes if assigned(str(one.get("body") or ""), places.own()[1]) is True), None)
     if newest is None:
@@ -113,7 +116,8 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    GitLab's system notes report the edits of title and text; people below the Developer role can edit an issue too.
+    GitLab's system notes report the edits of title and text. People below the Developer role can edit an issue too, and
+    only edits by accounts without permission count.
     """
     path = f"{project.path}/{kind}/{item['iid']}"
 
@@ -129,8 +133,8 @@ def altered(
     if not edits:
         return ""
     asked = times_of_requests(wire, places, project, path, item, label, since=since, patience=patience, notes=notes)
-    # no request for work is among the events if the issue was moved from another project and the label of that project
-    # was deleted
+    # `asked` is empty, for example, if the issue was moved from another project and the label of that project was
+    # deleted; then every edit without permission counts.
     return said_altered(edits, max(asked)) if asked else said_unasked(edits)
 
 
@@ -147,7 +151,8 @@ def times_of_requests(
     notes: Iterable[dict[str, Any]] | None = None,
 ) -> list[datetime]:
     """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
-    (`since` is the time of that comment).
+    (`since` is the time of that comment). If GitLab does not show the label events, the creation of the issue counts as
+    a request.
 
     `path` is the issue's path in the API; `notes` are the issue's system notes; if `notes` is None, they are requested
     from GitLab.
@@ -168,10 +173,10 @@ def times_of_requests(
             and (event.get("label") or {}).get("name") == label
             and places.may_ask(project, event.get("user"), patience=patience)
         ]
-    # GitLab has no resource events in this version, or the account may not read them
+    # GitLab has no label events in this version, or the account may not read them.
     except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
-            # without events the author of the issue counts as the person who asked (`who_asked`)
+            # Without label events the author of the issue counts as the person who asked, when creating the issue.
             asked.append(clock.parse(str(item["created_at"])))
     return asked
 
@@ -241,8 +246,8 @@ def reviewer_of(items: TaskItems, key: TaskKey, project: Project) -> int | None:
     """The id of the person who asked for the work, to make that person the reviewer; None if the person has no
     permission, or uses the own account.
 
-    The bot label that started the task is no longer on the issue, but GitLab still lists the event by which the label
-    was added. If GitLab lists no event of that label, the author of the issue counts as the person who asked.
+    The bot label that started the task may be off the issue already, but GitLab still lists the event by which the
+    label was added. If GitLab lists no such event, the author of the issue counts as the person who asked.
     """
     path = items.path(key, project)
     who = items.wire.facts.find(_fact(path, items.labels.queued))

@@ -31,7 +31,7 @@ def rights(forge: GitLabAdapter) -> Iterator[str]:
             project = forge.places.project(one, patience=QUICK)
             role = forge.places.access_of(project, number, QUICK, anew=True)
         except (IssueUnreadable, ForgeAccessRefused):
-            continue  # the poll for tasks reports the error that this request met
+            continue  # the project is skipped without a sentence, since the poll for tasks reports this error
         if role < DEVELOPER:
             yield (
                 f"{forge.instance}: {name}, the account of the token, is {ROLES.get(role, f'of level {role}')} in "
@@ -43,7 +43,7 @@ def _of_token(forge: GitLabAdapter) -> Iterator[str]:
     try:
         token = forge.wire.get("/personal_access_tokens/self", patience=QUICK)
     except (ForgeRefused, ForgeAccessRefused):
-        return  # GitLab reports no scopes of an OAuth token, and an old version of GitLab reports none of any token
+        return  # nothing is checked: GitLab refuses this request for an OAuth token, and in old versions for any token
     if "api" not in token.get("scopes", ()):
         scopes = ", ".join(token.get("scopes", ())) or "none"
         yield (
