@@ -2,8 +2,8 @@
 
 The reviewers cast provisional votes without seeing each other, criticise each other in `consensus.rounds` rounds, and
 vote. The decision is FAILED_SAFE, and never APPROVED, if fewer reviewers than the quorum can vote, a reviewer with a
-veto does not vote, neither side reaches the quorum, or the material exceeds the token budget. The caller runs all
-automatic checks before a deliberation; no vote can outweigh a failed check.
+veto does not vote and no quorum of the others denies, neither side reaches the quorum, or the material exceeds the
+token budget. The caller runs all automatic checks before a deliberation; no vote can outweigh a failed check.
 """
 
 from __future__ import annotations

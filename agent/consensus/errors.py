@@ -15,7 +15,7 @@ from agent.errors import MakimonoError
 
 
 class ConsensusError(MakimonoError):
-    """The base class: a deliberation cannot continue."""
+    """The base class of the errors of a deliberation."""
 
     code = "consensus"
 

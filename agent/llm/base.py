@@ -207,8 +207,7 @@ class ModelClient(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the model server processes at the same time, None if the server reports no such
-        number.
+        """The number of requests that the model server processes at the same time, None if that number is unknown.
 
         The value of `slots` is certain only after `loaded_window` was called."""
         ...

@@ -419,7 +419,7 @@ class ChatClient(Learner, ABC):
         self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
         self._who_answered(answer.model)
         self.calling.accepted(summary=purpose != TURN)
-        # only this thread may store facts, since the database connection belongs to the thread that created the client
+        # only the thread that created the client may store facts, since the database connection belongs to that thread
         if threading.get_ident() == self._thread:
             self.recognise(by_headers(self.transport.heard))
             self._went_without_pictures()
@@ -550,8 +550,8 @@ class ChatClient(Learner, ABC):
 
 
 def at_the_limit(answer: Answer, output: int) -> Answer:
-    """The answer with its true stop reason: an answer with exactly the maximum number of tokens (`output`) was cut off
-    at that limit.
+    """The answer with its true stop reason: an answer with exactly the maximum number of tokens (`output`) counts as
+    cut off at that limit.
 
     A router between this program and the model may have replaced the server's stop reason `length` by another stop
     reason.

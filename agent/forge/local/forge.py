@@ -353,7 +353,7 @@ class LocalForge:
 
     def _near(self, labels: Iterable[str]) -> str:
         """One of `labels` that may be a misspelt bot label; "" if no label is similar to the bot label, or if one of
-        the six labels is present."""
+        this program's labels is present."""
         if not self.labels.names().isdisjoint(labels):
             return ""
         return near(self.labels.queued, labels)
