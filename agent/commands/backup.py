@@ -7,7 +7,7 @@ could have left behind, and the next start repairs it (`daemon/reconcile.py`, an
 copied after the folders: a row without a folder is a task that starts again, while a folder without a row is not a
 task.
 
-A backup has no locks, no cached set-ups and no copies of `replay`, since the program makes these again when needed.
+A backup has no locks, no cached set-ups and no copies of `replay`, since no task needs them to continue.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Backup:
     """The result of the command `backup`.
 
     `rows` is the name of the file with the rows: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger. `note` is a hint
-    for the person about the file of rows, or "". `missed` lists the files that could not be copied, one line each."""
+    for the person about the file of rows, or "". `missed` lists the files and folders that could not be copied, one
+    line each."""
 
     folder: Path
     rows: str = ""
@@ -60,8 +61,8 @@ class Backup:
 
 
 def backup(settings: Settings, target: Path) -> Backup:
-    """Copy base_dir to `target`, a new or empty folder.  Raises UsageError if `target` is another kind of folder or in
-    base_dir, or if base_dir does not exist, and DiskError if writing fails."""
+    """Copy base_dir to `target`, a new or empty folder.  Raises UsageError if `target` exists and is not an empty
+    folder, if it is in base_dir, or if base_dir does not exist, and DiskError if writing fails."""
     base_dir = settings.base_dir.resolve()
     target = target.absolute()
     if not durable_files.is_real_dir(base_dir):
@@ -96,7 +97,7 @@ def _completed(base_dir: Path, target: Path, copy: _Copy) -> None:
     for name in _names(base_dir / "completed"):
         if not (target / "completed" / name).exists():
             copy.task(base_dir / "completed" / name, target / "completed" / name)
-            copy.remove(target / "running" / name)  # the task was copied as a running task, and has ended since
+            copy.remove(target / "running" / name)  # it was copied as a running task, and has ended since
 
 
 def _running(base_dir: Path, target: Path, copy: _Copy) -> None:

@@ -1,5 +1,5 @@
-"""Findings of `doctor` about MCP servers: whether each can be started, the tokens of its tools, and tools that changed
-after they were pinned."""
+"""Findings of `doctor` about MCP servers: whether each can be started or reached, the tokens of its tools, and tools
+that changed after they were pinned."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def are_used(settings: Settings) -> bool:
 
 
 def other_models(settings: Settings) -> list[tuple[str, str | None]]:
-    """(provider, model) of the reviewers that do not use the model of the conversation."""
+    """(provider, model) of the reviewers for which the configuration names a model, or another provider than that of
+    the conversation."""
     return [one for one in models_of(settings) if one != (settings.llm.provider, None)]
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def next_step(row: Row, reason: Reason | None) -> str:
     """A sentence about what a person can do with the task that `show` displays; `reason` is the reason why the task
-    waits, None if it does not wait. Nobody comments on the issue of a private tracker, so no comment is advised."""
+    waits, None if it does not wait. Nobody comments on the issue of a private tracker, so after the end of its task no
+    comment is advised."""
     uuid = row.uuid[:8]
     again = f"`retry {uuid}` continues the task"
     if Path(row.instance).parent.name != PRIVATE:

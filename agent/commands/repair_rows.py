@@ -23,8 +23,8 @@ class RepairReport:
     """`rows`: the number of task rows that `doctor --repair` restored from folders.
 
     `issues`: the uuids of tasks that `doctor --repair` put into the queue, from issues that show `processing` or
-    `paused`.
-    `unasked`: forges that did not answer, and issues of which the replica cannot be reached, each with the reason.
+    `paused`. `unasked`: forges that refused or did not answer (the whole forge or a part of it), and issues of which
+    the replica cannot be reached, each with the reason.
     """
 
     rows: int = 0

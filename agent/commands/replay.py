@@ -314,7 +314,7 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
     answers, used = original.answers(), answers_in(settings, uuid)
     why = error or (row.error_message or "" if row.status is Status.FAILED else "")
     if used >= answers and original.row.status is not Status.COMPLETED:
-        why = ""  # the recording ends in the middle of the task, so the copy ends there too
+        why = ""  # no error: the recording ends in the middle of the task, so the copy does too
     if not was:
         why = why or f"the work tree of {original.uuid} is gone; there is nothing to compare with"
     return ReplayReport(

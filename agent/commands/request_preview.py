@@ -2,8 +2,8 @@
 
 The files of facts of the task are copied to a separate folder, and the classes that a worker uses for its next turn
 work on the copy: these classes derive the view, plan the request and encode it. The preview thus only reads the task's
-folder, even while the task runs, and the stores repair only the copy. A preview makes no compaction, because that would
-need a request to a model.
+folder, even while the task runs, and the stores repair only the copy. A preview makes no compaction, because a summary
+would need a request to a model.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ later."""
 class Preview:
     """The next request of a task to the model, as far as it can be built.
 
-    `path` is the file with the request in its wire format, None when there is none (`notes` has the reason); `url` is
-    the address to which the request would be sent, "" if there is none. `dialect` is the kind of model server, `learnt`
-    are the facts that were learnt from its refusals. `parts` is the plan as a table, `layers` the tokens by layer,
-    `tokens` the total that is compared with `limits`. `by_counter` is the total of the token counter alone, which
-    differs from `tokens` once a provider has reported a count. `reported`: `tokens` contains a number that the provider
-    reported.
+    `path` is the file with the request in its wire format (for a plug-in, with one message on each line), None when
+    there is none (`notes` has the reason); `url` is the address to which the request would be sent, "" if there is
+    none. `dialect` is the kind of model server, `learnt` are the facts that were learnt from its refusals. `parts` is
+    the plan as a table, `layers` the tokens by layer, `tokens` the total that is compared with `limits`. `by_counter`
+    is the total of the token counter alone, which differs from `tokens` once a provider has reported a count.
+    `reported`: `tokens` contains a number that the provider reported.
     """
 
     row: Row
@@ -186,7 +186,7 @@ class KeptFolder:
 
 
 def _tools_of_servers(place: Path) -> list[Tool]:
-    """The tools of MCP servers that the task was recorded with; a preview calls none of them."""
+    """The tools of MCP servers that are recorded for the task; a preview calls none of them."""
     with closing(McpStore(place)) as store:
         recorded = store.tools()
     if not recorded:

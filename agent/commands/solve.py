@@ -1,11 +1,11 @@
 """`solve` works on one task now, in the foreground, with the code of a worker: lock, claim, handle.
 
-`solve` takes the lock of the task's folder before the row is queued, so that any other worker that sees the row fails
+`solve` takes the lock of a new task's folder before it queues the row, so that any other worker that sees the row fails
 to claim it. Ctrl-C has the same effect as `stop UUID`: the task ends as stopped; a second Ctrl-C ends it at once. A
 private tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured
 tracker, and for an issue that is to be solved in another repository. A daemon that finds a task of `solve` after a
-crash continues it like any other task. A second `solve` of an issue continues the first, on its branch while the pull
-request is open (`worker/earlier_task.py`).
+crash continues it like any other task. If the first task of an issue has ended, a second `solve` of the issue continues
+it, on its branch while the pull request is open (`worker/earlier_task.py`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ INTERRUPTED = 130
 GIVEN_UP = (Status.FAILED, Status.PAUSED, Status.QUEUED)
 """Statuses of a task that `solve` could not complete.
 
-`solve` leaves a task in the queue if the task's model or forge cannot be reached; a daemon can continue the task.
+`solve` leaves a task in the queue, for example, if the task's model or forge cannot be reached; a daemon can continue
+the task.
 """
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -104,10 +105,10 @@ def solve(
 ) -> SolveResult:
     """Work on `issue` in one attempt, until the task for it ends, is paused, or is put back into the queue.
 
-    Raises UsageError when the issue or the repository does not exist, when another process works on the issue, or when
-    a daily limit is used up; HostError when no model answers; ConfigError as `ask_the_surroundings` does; DiskError as
-    `work_on` does. If UsageError or HostError is raised, this call leaves no files or rows behind. Errors that end the
-    task itself are not raised but are part of the result.
+    Raises UsageError when the issue or the repository does not exist, when the issue has a task that waits or on which
+    another process works, or when a daily limit is used up; HostError when no model answers; ConfigError as
+    `ask_the_surroundings` does; DiskError as `work_on` does. If UsageError or HostError is raised, this call leaves no
+    files or rows of a task behind. Errors that end the task itself are not raised but are part of the result.
     """
     with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
         ask_the_surroundings(settings)
@@ -172,7 +173,7 @@ def ask_the_surroundings(settings: Settings) -> None:
                 end = "" if said.endswith("?") else "."
                 raise HostError(f"no model answers: {said}{end} {provider_hint(settings)}") from error
             except ModelError:
-                return  # the model's server answers, but has no list of its models
+                return  # the model's server answers, which is enough; it has no list of its models to check
     strict = getattr(client, "lists_every_model", False) and models
     if strict and not any(same_model(client.model, model) for model in models):
         names = ", ".join(sorted(models)[:12])
@@ -205,7 +206,7 @@ def work_on(
 
     After a second Ctrl-C the row gets the status `stopped` although the attempt did not finish. If the row is stopped,
     this function posts the end of the task itself, and moves the label and the folder. Raises DiskError if base_dir has
-    no disk space for another task.
+    no disk space for another task, and the errors of `hold_task`.
     """
     if settings.base_dir.is_dir() and (why := shortage(settings)):
         raise DiskError(why)
@@ -279,7 +280,7 @@ def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
             except LockHeld:
                 raise UsageError(f"task {uuid} of this issue is being started by another process") from None
         if not task.prepare() and task.forge is not None:
-            # the issue had no label of the program, and a worker would take the missing label as a request to stop
+            # the issue asks for no work, so it got no label; a worker would take the missing label as a request to stop
             task.forge.move_label(key, "processing")
         yield uuid
 

@@ -17,7 +17,7 @@ from agent.errors import MISTAKES
 DEFAULT_PREFIX = "makimono/"
 NAME, EMAIL = "makimono", "makimono@localhost"
 VALUES = {"title": "Mend it", "issue": "Totals are off", "key": "local:local/default#1", "number": "1", "uuid": "u"}
-"""Variables of a commit message template, each with a sample value."""
+"""Variables of a commit message template, each with a sample value with which a configured template is tried."""
 
 _PERSON = re.compile(r"(?P<name>[^<>\x00-\x1f]*[^<>\x00-\x1f\s][^<>\x00-\x1f]*)<(?P<email>[^<>@\s]+@[^<>@\s]+)>")
 _BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|\./")

@@ -132,7 +132,7 @@ class Host(Section):
 
     @property
     def project_names(self) -> tuple[str, ...]:
-        """The names of the repositories in the key `projects`."""
+        """The names (on GitLab also numbers) of the repositories in the key `projects`."""
         return tuple(one.name for one in self.projects)
 
 

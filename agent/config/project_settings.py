@@ -28,7 +28,7 @@ def entry_of(section: object, name: str) -> Project | None:
 
 def sections_by_labels(section: S) -> tuple[S, ...]:
     """The section of a forge divided into parts, so that all projects of a part have the same labels; only `section`
-    itself if no project has labels of its own. The part for the projects without labels of their own is the first
+    itself if no project has labels of its own. If some projects have no labels of their own, their part is the first
     one."""
     parts: dict[tuple[tuple[str, str], ...], list[Project]] = {(): []}
     for entry in section.projects:

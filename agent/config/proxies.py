@@ -1,7 +1,7 @@
 """Finds the proxy for an address, the variable that configures it, and whether it is usable.
 
-`requests` selects the proxy for its own requests, and `in_the_way` finds the one that git uses. This module checks a
-proxy before it is used, and describes it for a person without its password.
+`requests` selects the proxy for its own requests, and `in_the_way` finds the one that git uses, and the sandbox's
+network proxy. This module checks a proxy before it is used, and describes it for a person without its password.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def in_the_way(url: str, environ: Mapping[str, str]) -> Proxy | None:
 
 def _variable(chosen: str, scheme: str, environ: Mapping[str, str]) -> str:
     """The name of the environment variable with the proxy `chosen`; searched in the order `SCHEME_proxy`,
-    `SCHEME_PROXY`, `all_proxy`, `ALL_PROXY`."""
+    `SCHEME_PROXY`, `all_proxy`, `ALL_PROXY`; `SCHEME_PROXY` if none of them has it."""
     names = [form for name in (f"{scheme}_proxy", "all_proxy") for form in (name, name.upper())]
     found = next(
         (name for name in names if environ.get(name, "").strip() in (chosen, chosen.removeprefix("http://"))), ""

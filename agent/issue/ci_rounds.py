@@ -85,8 +85,8 @@ def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
 
 
 def red_checks(forge: Forge, key: TaskKey, rounds: CiRounds) -> tuple[Checks, tuple[Check, ...]]:
-    """(the checks of the commit `rounds.head`, the checks that failed on that commit and not on the base). Raises
-    ForgeError."""
+    """(the checks of the commit `rounds.head`, the checks that failed on that commit and not on the base; if the base
+    is unknown, all that failed). Raises ForgeError."""
     reports = ForgeReports(forge)
     checks = reports.checks(key, rounds.head, rounds.url)
     if not checks.failed() or not rounds.base:

@@ -85,7 +85,7 @@ def home_of(settings: Settings) -> str:
     For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used. Since it is stored, the id of
     a local ledger stays the same when the host gets another name, when a new container uses the same volume, and when
     base_dir is moved. If HOME_FILE is missing, the id is computed again from the host name and the path of base_dir, so
-    that a base_dir that was removed and created again has the same id.
+    that a base_dir that was removed and created again on the same host has the same id.
     """
     address = settings.taskqueue.ledger
     if has_address(settings):
@@ -200,8 +200,8 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """Raise TakenElsewhere if the issue belongs to another daemon's task, and claim the issue if the worker's task has
-    no claim yet. The worker calls `check` after it has read the issue, and before the first turn.
+    """Raise TakenElsewhere if another daemon's task has the issue or has ended it, and claim the issue if the worker's
+    task has no claim yet. The worker calls `check` after it has read the issue, and before the first turn.
 
     With `posted` an earlier attempt of the task has posted the progress comment, and the task had the issue then.
     `issue` is the text of the issue, which the caller has just read.

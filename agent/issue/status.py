@@ -39,7 +39,7 @@ def show_status(
     settings: Settings, ledger: Ledger, forge: Callable[[], Forge], events: Events, row: Row, note: str = ""
 ) -> bool:
     """Set the label and the progress comment of an open task, if the issue must be updated; returns False if nothing
-    was updated or the update failed. An issue that was deleted counts as updated.
+    was updated or the update failed. An issue that the account cannot read (any more) counts as updated.
 
     `note` is a sentence that is added to the progress comment, for example about the person who paused the task.  The
     function `forge` is called only if the issue must be updated.
@@ -52,7 +52,7 @@ def show_status(
         return False  # the task ended or started meanwhile; the process that did so updates the issue
     try:
         _show(settings, forge(), events, now, note)
-    except IssueUnreadable as error:  # the issue was deleted, so nothing can be shown on it
+    except IssueUnreadable as error:  # the issue is gone or hidden, so nothing can be shown on it
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
     # the update of the issue is tried again later; the caller's command has taken effect already
     except MakimonoError as error:

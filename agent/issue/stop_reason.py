@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def reason_on_forge(forge: Forge, key: TaskKey) -> str:
     """A sentence about the action on the forge that ended the task, with the account that did it if the forge names the
-    account. Raises ForgeError."""
+    account; or a sentence that the issue cannot be read any more. Raises ForgeError."""
     try:
         issue = forge.read_issue(key)
     except IssueUnreadable as error:
