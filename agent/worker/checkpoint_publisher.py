@@ -25,8 +25,9 @@ class Checkpoint:
         self.steps_done = 0
 
     def __call__(self) -> None:
-        """If more steps of the plan are done than at the last call, publish the work, with the last done step as the
-        title of the commit. After that, or if no more steps are done, update the progress comment and the replica.
+        """If more steps of the plan are done than at the last call in this run, publish the work, with the last done
+        step as the title of the commit. After that, or if no more steps are done, update the progress comment and the
+        replica.
 
         Raises Fenced if another attempt owns the task; then nothing is pushed or edited.
         """

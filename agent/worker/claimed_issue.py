@@ -56,7 +56,7 @@ def read_and_claim(run: TaskRun) -> ClaimedIssue:
         if run.publishing:
             check_issue(run, issue, started_by)
         trusts_author = may_author_ask(run, issue)
-        deadline.is_stopping()  # notices a request to stop in the issue that was just read
+        deadline.is_stopping()  # looks for a request to stop now, while `single_reads` still has the issue
         is_first = context.row.get("parent_uuid") is None
         present = set(issue.labels) - forge.labels.without_effect(start_of(forge))
         if forge.labels.is_left_behind(present, by_comment=started_by is not None, is_first=is_first):

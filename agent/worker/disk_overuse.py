@@ -166,7 +166,7 @@ class DiskOveruse:
         held = None
         try:
             held = durable_files.lock(self.settings.base_dir / LOCK)
-        except DiskError:  # the disk has no space even for the lock file
+        except DiskError:  # the disk has no space even for the lock file, so this task decides without it
             pass
         self.outcome = self._decide("files" if files else "size", files or size)
         if self.outcome is not None:

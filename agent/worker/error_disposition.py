@@ -72,8 +72,8 @@ FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
 two tries, unless the model's server asks for a longer time."""
 
 LONGEST_PAUSE = 3600.0
-"""The longest Retry-After of the model's server, in seconds, for which a task waits in the queue; a longer one belongs
-to a daily limit."""
+"""The longest Retry-After of the model's server, in seconds, for which a task waits in the queue; a longer one, as of a
+daily limit, ends the task."""
 
 PUBLISHING_HOURS = 72.0
 """The number of hours for which a failed publication is tried again: enough for a person to renew a token after a
@@ -170,8 +170,8 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
 def _may_wait(error: Exception, state: TaskState) -> bool:
     """Whether the task may wait until the cause of the error is gone.
 
-    A token that never worked ends the task at once; if the token worked before, the task waits until a person renews
-    it.
+    If the repository cannot be reached with the token, the task ends if its conversation has not begun; else it waits
+    until a person renews the token.
     """
     if isinstance(error, SetupFailed) and not error.passing:
         return False

@@ -49,7 +49,7 @@ class FinalState:
 
     @classmethod
     def load(cls, folder: Path) -> FinalState | None:
-        """The end that a process has stored in the task's folder; None while the task continues."""
+        """The end that a process has stored in the task's folder; None if none is stored there."""
         found = receipt_in(folder, NAME)
         if not found:
             return None

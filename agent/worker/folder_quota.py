@@ -43,7 +43,7 @@ class FolderQuota:
     def __call__(self) -> Outcome | None:
         if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
             return None
-        # another thread (the watcher of a model call) may be measuring the folder at the same time
+        # if another thread (the watcher of a model call) is measuring the folder, this call measures nothing
         if not self.lock.acquire(blocking=False):
             return None
         try:
@@ -59,7 +59,7 @@ class FolderQuota:
             now = clock.monotonic()
             if (outcome := self._check_use(use)) is not None:
                 self._close_measuring()
-                self.next_look = now  # the folder stays too large until something is removed
+                self.next_look = now  # the next call measures again, as something may be removed until then
                 return outcome
             if use.whole:
                 self._close_measuring()

@@ -1,4 +1,5 @@
-"""Applies new entries of the log that several hosts share to memory.db, before the briefing of a task is written."""
+"""Before the briefing of a task is written, applies to memory.db the new entries of the memory log that several hosts
+share."""
 
 from __future__ import annotations
 

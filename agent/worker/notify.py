@@ -1,5 +1,5 @@
-"""Posts on the issue that a run pauses or ends: the progress comment gets its final text, and a further comment is
-posted.
+"""Posts on the issue that a run pauses or ends: the progress comment gets its final text, and a further comment has the
+question or the result, if no answer to a comment has it.
 
 Every text is cleaned by `issue/publish_filter.py` and cut to the maximum length of a comment.
 """
@@ -101,7 +101,7 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
     """Write the progress comment, which with `ends` is also the last comment; returns whether it now has this text."""
     try:
         return run.progress.write(words, ends=ends)
-    # a failed edit of the progress comment is no problem, since the final comment has the same content
+    # a failed edit is only reported: the label, or the next comment, shows the state too
     except ForgeError as error:
         run.events.emit("effect_failed", effect="progress", error=str(error))
         return False

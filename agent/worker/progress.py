@@ -1,10 +1,10 @@
 """Posts and edits the progress comment of a task, of which there is one: it is posted at the start, then edited in
-place at most every EDIT_SECONDS; the first plan and the address of the draft are shown at once.
+place at most every EDIT_SECONDS; the first plan, the address of the draft, a long wait and the end are shown at once.
 
 As a listener of the loop's events, `Progress` only records the events and edits nothing. The progress comment is edited
 between two turns (`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`). If the
-forge refuses to edit the progress comment, the run continues. If another attempt owns the task, the progress comment is
-not edited, and Fenced is raised.
+forge does not edit the progress comment then, the run continues. If another attempt owns the task, the progress comment
+is not edited, and Fenced is raised.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Progress:
         """Edit the progress comment if the last edit was at least EDIT_SECONDS ago, if it does not show the first plan
         or pull request yet, or if `now` is set.
 
-        If the forge refuses to edit the progress comment, only an event is emitted. Raises Fenced.
+        If the forge refuses the edit or does not answer, only an event is emitted. Raises Fenced.
         """
         if not (now or self._has_news()) and clock.monotonic() - self.edited_at < EDIT_SECONDS:
             return
@@ -147,7 +147,7 @@ class Progress:
 
     def _has_news(self) -> bool:
         """Whether the first plan, or the first address of a pull request, exists and the progress comment does not show
-        it yet."""
+        it yet; afterwards it counts as shown."""
         run = self.run
         here = {
             "plan": bool(run.tools is not None and run.tools.plan()),
@@ -163,8 +163,8 @@ class Progress:
 
     def write(self, words: Public, *, ends: bool = False) -> bool:
         """Set the text of the progress comment; returns whether the comment has this text now. In a replay, and if
-        there is no comment (for example in a run that fails early), nothing is done, and the result is False. With
-        `ends` the progress comment also gets the marker of a task's last comment."""
+        there is no comment (for example in a run that fails early), nothing is done, and the result is False. Raises
+        ForgeError or Fenced. With `ends` the progress comment also gets the marker of a task's last comment."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
         if self.comment is None or not self.run.publishing:

@@ -1,11 +1,11 @@
 """Updates the replica of a running task, in a thread of its own (`context_storage.replica`).
 
 The task's process calls `snapshot` at the end of each turn. `snapshot` records the state of the task's files and saves
-the work tree; the thread then copies that state to the replica. The replica is at most one turn behind: the next turn
-waits for the thread, but for at most WAIT_SECONDS, and not at all while the storage of the replica cannot be reached. A
-task continues if the storage of its replica cannot be reached. An outage of the replica's storage is reported once
-(`replica_away`), and the write is tried again; when a write succeeds, everything that the replica lacks is copied.
-`store/replica.py` defines the format of a replica.
+the work tree; the thread then copies that state to the replica. The next turn waits for the thread, but for at most
+WAIT_SECONDS, and not at all while the storage of the replica cannot be reached; so the replica is at most one turn
+behind while its storage is fast enough. A task continues if the storage of its replica cannot be reached. An outage of
+the replica's storage is reported once (`replica_away`), and the write is tried again; when a write succeeds, everything
+that the replica lacks is copied. `store/replica.py` defines the format of a replica.
 """
 
 from __future__ import annotations

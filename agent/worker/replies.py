@@ -82,7 +82,8 @@ def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: 
 def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: StatusDecision) -> None:
     """When the pull request is ready, ask the authors of the answered comments on the pull request for a review again.
 
-    The person who asked for the run was asked for a review when the pull request became ready (`pull_request.py`)."""
+    The person who asked for the run is left out: that person was asked for a review when the pull request became ready
+    (`pull_request.py`)."""
     if report is None or report.pull is None or not decision.ready or not run.publishing:
         return
     known = {str(run.context.row.get("user") or "")}

@@ -70,7 +70,7 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
         said = "; ".join(str(error).splitlines())  # the text of the error has one line for each fault of the file
         known = _stored(run.settings.base_dir / "completed" / str(run.context.row.get("parent_uuid")))
         _store(run.context.context_dir, commit, said)
-        told = known.get("problem") == said  # the earlier task of the issue has reported the same faults
+        told = known.get("problem") == said  # True if the earlier task has reported the same faults
         return RepositorySettings(RepositoryKeys(), "" if told else f"{said}. The task goes on without {FILE}")
     if data is not None:
         run.events.emit("repository_file", commit=commit, keys=sorted(keys.model_fields_set))

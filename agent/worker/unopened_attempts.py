@@ -1,8 +1,8 @@
 """Counts the attempts of a task that ended after the claim but before the task was opened.
 
-An attempt that ended before the task was opened has no conversation and no effects, so `requeue.py` cannot count it.
-The number of attempts is in a small file in the task's folder, so each host counts its own attempts; the file is
-removed when the task is opened.
+An attempt that ended before the task was opened has written nothing into the conversation and the effects, so
+`requeue.py` cannot count it. The number of attempts is in a small file in the task's folder, so each host counts its
+own attempts; the file is removed when the task is opened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_attempt(folder: Path) -> int:
 
 
 def count_attempts(folder: Path) -> int:
-    """The number of attempts of the task that ended before the task was opened."""
+    """The number of attempts of the task that ended before the task was opened; 0 if no number can be read."""
     try:
         return max(0, int((folder / NAME).read_text("ascii")))
     except (OSError, ValueError):
