@@ -215,24 +215,16 @@ class GitHubWire:
             yield from SHAPES.items(path, items, what, odd)
             following = self._next(answer.headers.get("link", ""))
 
-    def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
-        """Execute the GraphQL mutation `name`.
-
-        All mutations that this program sends are idempotent, so a failed request is repeated like a PUT.  Raises
-        ForgeRefused (422) with the message when GraphQL answers with errors.
-        """
-        query = f"mutation Do($input: {name[0].upper()}{name[1:]}Input!) {{ {name}(input: $input) {{ {schema} }} }}"
-        return self._graphql(name, query, {"input": dict(variables)}, change=True)
-
     def mutations(
         self, wanted: Sequence[tuple[str, Mapping[str, Any], str]], *, may_fail: Collection[str] = ()
     ) -> tuple[dict[str, Any], dict[str, ForgeRefused]]:
-        """Execute several GraphQL mutations, each (name, input, schema of the answer), with one request: (name → the
-        answer, name → the refusal of a mutation in `may_fail`).
+        """Execute GraphQL mutations, each (name, input, schema of the answer), with one request: (name → the answer,
+        name → the refusal of a mutation in `may_fail`).
 
-        GraphQL executes the mutations of a request one after the other, and the refusal of one ends none of the others;
-        an error names its mutation in `path` (spec.graphql.org, "Mutation" and "Errors"). Raises ForgeRefused (422) as
-        `mutation` does, for a refusal of a mutation that is not in `may_fail`. Raises AnswerOdd if the answer lacks the
+        All mutations that this program sends are idempotent, so a failed request is repeated like a PUT. GraphQL
+        executes the mutations of a request one after the other, and the refusal of one ends none of the others; an
+        error names its mutation in `path` (spec.graphql.org, "Mutation" and "Errors"). Raises ForgeRefused (422) with
+        the message for a refusal of a mutation that is not in `may_fail`. Raises AnswerOdd if the answer lacks the
         result of a mutation that was not refused.
         """
         heads = ", ".join(f"${name}: {name[0].upper()}{name[1:]}Input!" for name, _, _ in wanted)
@@ -250,14 +242,9 @@ class GitHubWire:
 
         Raises ForgeRefused (422) when GraphQL answers with errors.
         """
-        return self._graphql(name, query, variables, change=False)
-
-    def _graphql(self, name: str, query: str, variables: Mapping[str, Any], *, change: bool) -> Any:
         data = self._executed(name, query, variables)
         if name not in data:
-            raise AnswerOdd(
-                f"{self.host}: {name}: the answer of GraphQL has neither errors nor `data.{name}`", maybe=change
-            )
+            raise AnswerOdd(f"{self.host}: {name}: the answer of GraphQL has neither errors nor `data.{name}`")
         return data[name]
 
     def _executed(

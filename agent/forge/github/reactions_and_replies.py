@@ -31,7 +31,7 @@ def react(wire: GitHubWire, project: Project, number: str, comment: Comment | No
     """
     if comment is not None and comment.id.startswith("v"):
         node = comment.address.partition("/")[2]
-        wire.mutation("addReaction", {"subjectId": node, "content": EYES.upper()}, "reaction { content }")
+        wire.mutations([("addReaction", {"subjectId": node, "content": EYES.upper()}, "reaction { content }")])
         return
     if comment is None:
         place = f"issues/{number}"
