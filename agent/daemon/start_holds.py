@@ -126,15 +126,12 @@ class StartHold:
     @property
     def text(self) -> str:
         """A line about the hold for people."""
+        count = f"{len(self.tasks)} different"
         if self.kind == "host":
-            return (
-                f"{self.place} starts nothing: {len(self.tasks)} different tasks in a row failed here (the newest: "
-                f"{self.code}); one is tried after {minute(self.until)}, or when the daemon is started again"
-            )
-        return (
-            f"no new task of {self.place} is started: {len(self.tasks)} different ones failed alike ({self.code}); "
-            f"one is tried after {minute(self.until)}, or when the daemon is started again"
-        )
+            said = f"{self.place} starts nothing: {count} tasks in a row failed here (the newest: {self.code})"
+        else:
+            said = f"no new task of {self.place} is started: {count} ones failed alike ({self.code})"
+        return f"{said}; one is tried after {minute(self.until)}, or when the daemon is started again"
 
 
 class StartHolds:

@@ -31,17 +31,19 @@ def check_text(resource, body):
     """Refuse a title or text that is too long, and a title without a visible character."""
     if "title" in body and not (body["title"] or "").strip():
         raise invalid(resource, "title", "missing_field")
-    for field, most in (("title", MAX_TITLE), ("body", MAX_BODY)):
-        if len(body.get(field) or "") > most:
-            raise invalid(resource, field, "custom", f"{field} is too long (maximum is {most} characters)")
+    _check_lengths(resource, body, {"title": MAX_TITLE, "body": MAX_BODY})
 
 
 def check_label(body):
     if not (body.get("name", "x") or "").strip():
         raise invalid("Label", "name", "missing_field")
-    for field, most in (("name", MAX_LABEL), ("description", MAX_LABEL_DESCRIPTION)):
+    _check_lengths("Label", body, {"name": MAX_LABEL, "description": MAX_LABEL_DESCRIPTION})
+
+
+def _check_lengths(resource, body, longest):
+    for field, most in longest.items():
         if len(body.get(field) or "") > most:
-            raise invalid("Label", field, "custom", f"{field} is too long (maximum is {most} characters)")
+            raise invalid(resource, field, "custom", f"{field} is too long (maximum is {most} characters)")
 
 
 def invalid(resource, field, code="invalid", message=None):
