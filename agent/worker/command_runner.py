@@ -1,9 +1,9 @@
 """Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, the verify command, and MCP
 servers.
 
-Each command runs until it ends, its time is up, the run of the task must end (a stop or a limit, for example), or the
-command uses too much memory (`memory_limits.py`). An MCP server has no time limit; its caller decides when it is
-stopped. `preparation.py` makes the CommandRunner.
+A command runs until it ends, its time is up, the run of the task must end (a stop or a limit, for example), or the
+command uses too much memory (`memory_limits.py`). An MCP server runs until it ends, its caller stops it, or it uses too
+much memory. `preparation.py` makes the CommandRunner.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class CommandRunner:
         then the home folder that the set-up wrote, None if there is none.
 
         Raises SetupFailed, CommandRefused if other users can write the file that contains the command, or Interrupted
-        if a stop or a drain ended the command.
+        if the run must end (`TaskControl.poll`) and the command was ended therefore.
         """
         wanted = self.settings.workspace.setup
         if wanted is None:
@@ -153,8 +153,8 @@ class CommandRunner:
         is published.
 
         Raises CommandRefused if other users can write the file that contains the command, SandboxUnavailable,
-        SetupFailed if the set-up for the check-out fails, or Interrupted if a stop or a drain ended the command,
-        because its result then proves nothing about the work.
+        SetupFailed if the set-up for the check-out fails, or Interrupted if the run must end (`TaskControl.poll`) and
+        the command was ended therefore, because its result then proves nothing about the work.
         """
         configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:
@@ -166,7 +166,7 @@ class CommandRunner:
         return self._unless_stopped(done)
 
     def check_stop(self) -> None:
-        """Raise Interrupted if the run must end."""
+        """Raise Interrupted, with the reason, if the run must end (`TaskControl.poll`)."""
         if (outcome := self.run.control.poll()) is not None:
             raise Interrupted(outcome)
 

@@ -155,14 +155,14 @@ class TaskControl:
             except Fenced:
                 raise
             except LedgerError:
-                word = None  # the database is busy, so a later poll reads the row
+                word = None  # the ledger does not answer: a later poll reads the row, and the task continues
         if word is None and now - self.forge_at >= self.every:
             self.forge_at = now
             try:
                 word = self.wanted()
                 why = self.why() if word == "stop" else ""
             except ForgeError:
-                word = None  # the forge is unreachable, and the task continues
+                word = None  # the request to the forge failed: a later poll repeats it, and the task continues
         if word == "stop":
             return Outcome(End.STOPPED, code="stopped", summary=why)
         return Outcome(End.PAUSED, code="paused", summary=why) if word == "pause" else None

@@ -135,9 +135,9 @@ def _branch(forge: Forge, row: Row) -> str | None:
 
 
 def summary_of(folder: Path, row: Row) -> str:
-    """The final text of the earlier task: the summary of its `finish`, else its last message, else the reason of its
-    failure. If `cleanup` has reduced the folder, the text comes from the stored end, which is the only file left that
-    has it."""
+    """The final text of the earlier task, at most LONGEST characters: the summary of its `finish` if this was its last
+    tool call, else the model's last text, else the summary in the stored end (`cleanup` may have left only this file),
+    else the reason of its failure; "" if there is none of them."""
     for _, record in jsonl.backwards(folder / "tools.jsonl"):
         if record.get("tool") == "finish" and record.get("status") == "success":
             return str((record.get("args") or {}).get("summary") or "")[:LONGEST]

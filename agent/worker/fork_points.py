@@ -24,7 +24,8 @@ HEAD = {"system", "task"}
 
 
 def messages(folder: Path) -> Iterator[tuple[Json, bool]]:
-    """Yields every message of a task, with only one in memory at a time, and whether the message ends a group."""
+    """Yields (message, whether it is a fork point) for every message of a task, without reading all of them into
+    memory."""
     waiting: set[str] = set()
     head: set[str] = set()
     before: Json | None = None

@@ -95,11 +95,11 @@ class TaskHandler:
     def _steps(self, run: TaskRun) -> Outcome:
         """Run prepare → loop → deliver → notify → close, from the step at which an earlier attempt stopped."""
         with run.held, deadline.listening(run.control.has_request):
-            # an earlier attempt stored the end of the task, and may have posted it
+            # An earlier attempt has stored the end of the task, so only posting and closing are left.
             if (ending := FinalState.load(run.context.context_dir)) is not None:
                 self.outcome = ending.outcome
                 return notify_and_close(run, ending)
-            # another host stored the end of the task, and only that host has the texts
+            # Another host has stored the end, and only that host has all texts: the daemon posts the end by the row.
             if (ending := FinalState.from_row(run.context.row)) is not None:
                 close_row(run, ending, untold=run.publishing)
                 return ending.outcome
@@ -108,9 +108,9 @@ class TaskHandler:
             try:
                 outcome = self._work(run) if pending is None else self._take_up(run, pending.outcome)
                 return self._conclude(run, outcome)
-            except Interrupted as stop:  # a stop interrupted the set-up command or the verify command
+            except Interrupted as stop:  # a request or a limit ended the set-up command or the verify command
                 return self._conclude(run, stop.outcome)
-            except StopHeard:  # a stop interrupted another wait of this program
+            except StopHeard:  # a request or a limit ended another wait of this program, such as for git
                 if run.control.outcome is None:
                     raise
                 return self._conclude(run, run.control.outcome)
@@ -160,7 +160,7 @@ class TaskHandler:
         run.replica.save(END_SECONDS)
         if outcome.end in (End.DRAINED, End.PAUSED, End.ASKED):
             return self._wait(run, outcome)
-        # `delivery` is None if the task ended while the work tree was being opened
+        # `delivery` is None if the task had to end before its work tree was open; then there is nothing to deliver
         if outcome.end is End.STOPPED or self.delivery is None:
             why = (run.inbox.asked_by if outcome.end is End.STOPPED else "") or outcome.summary
             kept = unpublished_work.keep(run, self.delivery)

@@ -31,7 +31,8 @@ MOST_TRIED = 32
 not return."""
 NONE_TAKEN = "the model takes no pictures: those of the issue and its comments were not seen by it"
 SHARE = 4
-"""All pictures of one message together take at most a fourth of the window, and a single one at most half of that."""
+"""By the estimate of their tokens, all pictures of one message together take at most a fourth of the window, and a
+single one takes at most an eighth."""
 
 
 @dataclass
@@ -108,7 +109,8 @@ def notes(context_dir: Path) -> list[str]:
 
 
 def describe(taken: list[Json], unseen: list[str]) -> str:
-    """The note for the model about pictures: which ones follow the text, and which ones the model cannot see."""
+    """The note for the model about pictures: which ones follow the text, and which ones the model cannot see; "" if
+    there are neither."""
     parts = []
     if taken:
         names = ", ".join(one["file"] for one in taken)

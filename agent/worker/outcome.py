@@ -109,7 +109,7 @@ def is_mendable(outcome: Outcome, report: Report) -> bool:
         return True
     if report.rejected or report.verdict is None or report.verdict.ok:
         return False
-    if report.verdict.exit_code is None:  # without a sandbox, or without its set-up, the check cannot run
+    if report.verdict.exit_code is None:  # the check could not run (sandbox, set-up), which the model cannot correct
         return False
     before = report.before
     return report.verdict.is_red or before is None or before.ok or before.is_red

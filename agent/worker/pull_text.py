@@ -2,8 +2,9 @@
 
 The program's own part of the text is between two hidden markers; the text outside of them belongs to people and is not
 changed. A task that continues in an open pull request preserves the summaries of earlier tasks, so that the text
-contains all of them. The title of a pull request is changed only if this program has set the present title, of which a
-third marker has a digest. The functions of `pull_text.py` have no side effects (docs/forges.md, "The pull request").
+contains all of them. The title of a pull request is changed only if nobody else has changed it: a third marker in the
+text has the digest of the title that this program has set. The functions of `pull_text.py` have no side effects
+(docs/forges.md, "The pull request").
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ TEXT, SUMMARY, TITLE = "text", "summary", "title-"
 TITLE_SEEN = 200
 """The number of characters of a title that the digest covers, since hosts may cut longer titles."""
 TRIES = 8
-"""Maximum number of times that a text is made shorter; more than one try is needed, because cleaning may make the text
-longer again."""
+"""Maximum number of times that `fitted` makes a text shorter; more than one try is needed, because cleaning may make
+the text longer again."""
 
 _ID = r"([A-Za-z0-9._-]+)"
 _PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->")
@@ -53,7 +54,8 @@ def title_of(text: str) -> str:
 
 
 def is_own_title(title: str, body: str | None) -> bool:
-    """Whether this program has set the title of the pull request with the text `body`; True if that is unknown."""
+    """Whether this program has set `title`, by the digest in the text `body` of the pull request; True if the text has
+    no digest."""
     known = _TITLE.search(body or "")
     return known is None or known[2] == title_of(title)
 
@@ -119,11 +121,11 @@ def closed(text: str) -> str:
 
 
 def fitted(render: Callable[[str], str], words: str, room: int, note: str) -> str:
-    """The text `render(words)`; if it has more than `room` characters, `words` is cut until the text fits, and `note`
-    is put after the rest.
+    """The text `render(words)`; if it has more than `room` characters, `words` (the model's own text) is cut until the
+    text fits, at most TRIES times, and `note` is put after the rest of `words`.
 
-    Only the model's own text is cut, and not the end of the whole text, which has the branch, the result of the check
-    and the closing keyword. If the template alone is longer than `room`, the returned text is too long."""
+    The end of the whole text, which has the branch, the result of the check and the closing keyword, is not cut. If the
+    template alone is longer than `room`, the returned text is too long."""
     keep = len(words)
     text = render(closed(words))
     for _ in range(TRIES):

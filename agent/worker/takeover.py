@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 3600.0
 FETCH_SECONDS = 1800.0
-"""Maximum seconds for fetching the files of a task."""
+"""Maximum seconds for fetching the files of one manifest of a task."""
 SINCE = "replica.since"
 """Name of the file in a task's folder that has the time at which the task began to wait for its replica."""
 FETCHED = ".replica.tmp"
@@ -64,7 +64,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
 
 
 def _was_begun(wiring: Wiring, claim: Claim) -> bool:
-    """Whether any attempt has sent a request to the model; if none has, the replica has nothing to fetch."""
+    """Whether the row counts a request to the model; if it counts none, no work of the task can be in the replica."""
     row = wiring.ledger.get(claim.uuid)
     return row is not None and row.llm_call_count > 0
 
@@ -80,7 +80,8 @@ def _fetch_or_wait(wiring: Wiring, claim: Claim, folder: Path, address: str) -> 
 
 
 def _waited(folder: Path) -> float:
-    """Seconds since this host first tried to fetch the task from the replica."""
+    """Seconds since this host first failed to fetch the task from the replica; the first call returns 0.0 and writes
+    the present time to the file SINCE."""
     path = folder / SINCE
     now = clock.now()
     try:
@@ -126,7 +127,7 @@ def _is_newer(manifest: Manifest, folder: Path) -> bool:
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    # the manifest is of the folder's own generation, or the folder has none
+    # In one generation, or if the folder has none, the state with the newer message is the newer one.
     if generation in ("", manifest.generation):
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt

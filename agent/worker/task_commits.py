@@ -62,7 +62,7 @@ class TaskCommits:
     def describe(self) -> Report:
         """A report about the commits of the task, which must have at least one commit.
 
-        The diff of the task is read again only after a new commit, since it can be large."""
+        The diff of the task can be large, so it is read again only if a commit or a rebase has changed its ends."""
         span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
         if self._described is None or self._described[0] != span:
             self._described = span, self._describe()
@@ -88,7 +88,8 @@ class TaskCommits:
         return self.report(changed=True, base=self.workspace.base, commit=self.workspace.head())
 
     def report(self, **more: Any) -> Report:
-        """A report with the fields that every report has, and the fields in `more`."""
+        """A report with the branch, with the reason why every command of the model was refused, and with the fields in
+        `more`."""
         return Report(self.workspace.branch, unrun=self.commands.refusal or "", **more)
 
     def refuse(self, report: Report, rejected: PushRejected) -> Report:
@@ -104,7 +105,8 @@ class TaskCommits:
 
     def catch_up(self, report: Report) -> Report:
         """Rebase the task's commits onto the commits that others pushed meanwhile to the task's branch and to its base
-        branch; the report names the conflicts that prevent this."""
+        branch. The returned report names the conflicts or the refusal that prevent this; `landed`: the base branch
+        contains the whole change already."""
         try:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:
@@ -158,7 +160,7 @@ class TaskCommits:
         """The commit message, made by the program's template or by the configured one (`commit.template`)."""
         run, issue, wanted = self.run, self.issue, self.run.settings.commit
         if wanted.template is None:
-            title = run.publish_filter.masked(title)  # secrets are masked before the title is cut
+            title = run.publish_filter.masked(title)  # before the title is cut, so that no part of a secret remains
             message = run.publish_filter.render("commit", title=title, issue=issue, key=run.key, uuid=run.uuid)
         else:
             message = run.publish_filter.commit_message(

@@ -34,7 +34,8 @@ little about one file."""
 
 
 def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
-    """path → blob hash of each delivered file; {} if there are too many, or git fails."""
+    """path → blob hash of each delivered file; {} if there is no commit, if there are too many files, or if git
+    fails."""
     if report.commit is None or not 0 < len(report.paths) <= MOST_BLOBS:
         return {}
     try:
@@ -47,7 +48,7 @@ def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
 
 def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
     """Whether the author of the issue may request work, for `record_origin`. The result is False, without a request to
-    the forge, if nothing will be recorded; it is also False if the forge does not answer."""
+    the forge, if nothing will be recorded; it is also False if the request to the forge fails."""
     if not (run.publishing and run.settings.remembers) or run.effects.receipt(ORIGIN) is not None:
         return False
     try:
@@ -61,7 +62,7 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_a
     work."""
     if run.effects.receipt(ORIGIN) is not None:
         return
-    from agent.wiring.memory import actor_of_task  # `wiring.memory` is not imported while memory is off
+    from agent.wiring.memory import actor_of_task  # imported here, since it is not needed while memory is off
 
     mirror = workspace.mirror
     run.effects.done(
@@ -80,7 +81,8 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_a
 
 
 def record_delivery(run: TaskRun, report: Report | None) -> None:
-    """Record the delivered work, if long-term memory is on; a later delivery with other facts is recorded again."""
+    """Write the receipt DELIVERY about the delivered work, if long-term memory is on and the task publishes; it is not
+    written again for a later delivery with the same facts."""
     if report is None or not run.publishing or not run.settings.remembers:
         return
     effects, git_dir = run.effects, run.workspace.git_dir if run.workspace is not None else None

@@ -1,7 +1,7 @@
 """Makes a task use one set of templates from its beginning to its end (docs/templates.md).
 
-If no templates of users are configured, this module checks only whether the task's folder has a file with a set of
-templates, and does not import the loader of templates.
+The loader of templates is imported only if templates of users are configured, or if the task's folder has a file with a
+set of templates.
 """
 
 from __future__ import annotations
