@@ -409,7 +409,8 @@ class MemoryStore:
     # --- the whole memory ------------------------------------------------------------------------------------
 
     def sessions_and_actors(self) -> tuple[set[str], set[str]]:
-        """The sessions and the actors of all events and records, records of every status included."""
+        """The sessions and the actors of all events and records, records of every status included, and the actors with
+        an indexed history of commits."""
         with self._reading() as parts:
             return forget.named_sessions_and_actors(parts.database)
 

@@ -2,8 +2,8 @@
 
 A command's output is read once, line by line, in bounded memory (`FailureLines`). The token budget is used first for
 lines that name failing tests, then for the first error, the last lines, further errors, and places in files. Lines of
-the excerpt are copied unchanged, each once, and stay in their order. The module `output_lines.py` determines the class
-of a line.
+the excerpt are copied, each once and without the middle of a line of more than WIDTH characters, and stay in their
+order. The module `output_lines.py` determines the class of a line.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ WIDTH = 600
 """The maximum number of characters of one note (a sentence of the model)."""
 
 LEAST_READ, TOKENS_READ = 16, 8
-"""At least LEAST_READ answers of the model are read, and otherwise at most one answer for each TOKENS_READ tokens of
-the budget, so that the cost does not grow with the conversation."""
+"""At most LEAST_READ answers of the model are read, or one answer for each TOKENS_READ tokens of the budget if that is
+more, so that the cost does not grow with the conversation."""
 
 
 def notes(

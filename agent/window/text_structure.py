@@ -61,7 +61,7 @@ _UNDERLINE = re.compile(r"([=\-~^*_#])\1{2,}")
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """One line of a text that is not blank.
+    """One line of a text; blank lines have no TextLine.
 
     `kind` of a line is "heading", "entry", "text", or "rule" (a line without a letter or digit). `content` is the line
     without its mark; `numbered`: the mark was a number or letter.
