@@ -32,7 +32,8 @@ MOST = 5
 @dataclass(frozen=True, slots=True)
 class CiFailures:
     """`red` are the red checks, and `logs` the ends of the logs of the first MOST of them. `over`: the reason why the
-    task has nothing left to do (the pull request has changed, or no check is red any more); "" if the task has work."""
+    task has nothing left to do (the pull request has changed or is not open, or no check is red any more); "" if the
+    task has work."""
 
     red: tuple[Check, ...] = ()
     logs: tuple[str, ...] = ()

@@ -63,8 +63,8 @@ class Delivery:
             return replace(report, rejected=str(error))
 
     def deliver(self, outcome: Outcome) -> Report:
-        """Commit, rebase onto commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
-        request as ready if there is no problem. Without a check and reviewers, the pull request is opened as ready.
+        """Commit, rebase onto commits that others have pushed meanwhile, push a draft, and run the check. If there is
+        no problem, mark the pull request as ready; without a check and reviewers, open it as ready.
 
         A refusal that the model or a person can correct is in the report. ForgeError and GitError are raised, and the
         caller can try the delivery again."""

@@ -1,12 +1,12 @@
 """Handles comments of people on a running task: the model gets their text before its next turn, and commands take
-effect at once.
+effect as soon as the inbox has read them.
 
 Each run of a task has one inbox for comments. The loop polls the inbox at each turn, and a watcher thread polls it
 while the model answers; the inbox reads the forge again only after `every` seconds (20 for a host, 5 for a local
-tracker, or less), and both callers share the results. A comment waits in the inbox until the loop has appended its
-text, and only after that the cursor in the row moves past the comment: if the process dies in between, a comment is
-delivered twice rather than never. A command is stored in the row together with the comment's id, so that it is executed
-only once even if the comment is read again (`ledger.request`).
+tracker, or less) or when the run is about to end, and both callers share the results. A comment waits in the inbox
+until the loop has appended its text, and only after that the cursor in the row moves past the comment: if the process
+dies in between, a comment is delivered twice rather than never. A command is stored in the row together with the
+comment's id, so that it is executed only once even if the comment is read again (`ledger.request`).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class PullRequest:
         if pull is not None and pull.state == "open" and not pull.draft:
             # The search for the pull request took time, in which another attempt may have taken over the task.
             self.run.check_held()
-            with suppress(ForgeRefused):  # the repository does not support drafts, so the pull request stays as it is
+            with suppress(ForgeRefused):  # a refusal, as of a repository without drafts, changes nothing
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
     def _opened_or_updated(self, wanted: Wanted) -> PullRef:

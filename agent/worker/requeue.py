@@ -74,8 +74,8 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
     """Sentences for people that the model must repeat the work of an earlier attempt, because that work is not on this
-    host. The result is empty if no earlier attempt did any work, or if that work is on this host and the task has never
-    begun again."""
+    host; if the lost work was waiting for publication, the row gets the outcome ANEW. The result is empty if no earlier
+    attempt did any work, or if that work is on this host and the task has never begun again."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def remove_work_tree(run: TaskRun, status: Status) -> None:
-    """Remove the work tree and the home folder of a task that ended with `status`, unless `workspace.keep` keeps them
-    or the tree has work that was not pushed. If the work tree cannot be removed now, `cleanup` removes it later."""
+    """Remove the work tree and the home folder of a task that ended with `status`, unless the run is a replay,
+    `workspace.keep` keeps them, or the tree has work that was not pushed. If the work tree cannot be removed now,
+    `cleanup` removes it later."""
     keep = run.settings.workspace.keep
     if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
         return

@@ -32,7 +32,8 @@ EXIT_WAITS = HostError.exit_code
 
 
 def process_task(settings: Settings, uuid: str, report: Connection | None = None, *, own: bool = False) -> int:
-    """Work on the task `uuid` until this attempt ends; returns the exit code of the process.
+    """Work on the task `uuid` until this attempt ends; returns the exit code of the process, 0 also if it could not
+    claim the task.
 
     `report` is the connection on which `attempt.CLAIMED` is sent after the claim, or the reason why the claim failed.
     `own`: the process does nothing else than this task.
