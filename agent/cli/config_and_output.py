@@ -57,7 +57,7 @@ class CliState:
         from agent.errors import DiskError
 
         settings = load(self.config, overrides=self.overrides, complete=complete)
-        with suppress(DiskError):  # a command that only reads needs no folder for temporary files
+        with suppress(DiskError):  # if the folder cannot be made, a command that only reads works without it
             durable_files.temporary(settings.base_dir / "tmp")
         return settings
 

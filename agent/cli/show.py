@@ -183,7 +183,7 @@ def waiting_reason(row: Row, reason: Reason | None) -> str:
 
 def _status(row: Row) -> str:
     """The status with the outcome, such as `completed (finished)`; a queued or running task is shown without its
-    outcome, which is that of its last pause."""
+    outcome, which belongs to an earlier pause, or to an end that is still to be published."""
     goes_on = row.status in ("queued", "running") or row.outcome in (None, "", row.status)
     return row.status if goes_on else f"{row.status} ({row.outcome})"
 
@@ -326,8 +326,8 @@ class _Look:
         self._sizes: tuple[object, ...] = ()
 
     def again(self) -> bool:
-        """Read the state of the task again; returns whether anything has changed. While the ledger is busy, the state
-        counts as unchanged."""
+        """Read the state of the task again; returns whether anything has changed. If the ledger cannot be read, the
+        state counts as unchanged."""
         from agent.commands.timeline import timeline
 
         try:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 NOTES_SECONDS = 10.0
-"""Seconds between two checks of the conditions that hold back all tasks (such as the disk); each check reads every file
-of the program."""
+"""Seconds between two checks of the conditions that hold back all tasks (such as the disk); while a daemon runs, each
+check reads every file of the program."""
 FRAME = 6
 """The number of lines of the terminal that are not rows of the table: the head and the rule below it, two empty lines,
 a line about older tasks, the cursor."""
@@ -115,7 +115,7 @@ def nobody_reads(stream: TextIO) -> bool:
 
 def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[Look]:
     """Yields the state of the ledger once a second: an empty one while no ledger exists, the previous one while the
-    ledger is busy."""
+    ledger cannot be read."""
     from agent.wiring.wiring import Wiring
 
     while not state.has_tasks():
@@ -216,7 +216,7 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
 RIGHT = ("turns", "tokens", "cost")
 """Columns of the task list with numbers."""
 CUT = ("task", "host", "title")
-"""Columns that are shortened on a terminal."""
+"""Columns that are shortened on a terminal that is too narrow."""
 SPARE = ("turns", "tokens", "cost", "since")
 """Columns that a narrow terminal leaves out, in this order."""
 

@@ -22,7 +22,8 @@ SHOWN = 60
 
 
 def object_in(record: Mapping[str, Any], name: str) -> Json:
-    """The object in the field `name` of a server's JSON; {} if the field is missing or empty. Raises ShapeWrong."""
+    """The object in the field `name` of a server's JSON; {} if the field is missing or empty. Raises ShapeWrong for any
+    other value."""
     value = record.get(name)
     if not value:
         return {}
@@ -33,7 +34,7 @@ def object_in(record: Mapping[str, Any], name: str) -> Json:
 
 def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
     """The list of objects in the field `name` of a server's JSON; () if the field is missing or empty. Raises
-    ShapeWrong."""
+    ShapeWrong for any other value."""
     value = record.get(name)
     if not value:
         return ()
@@ -47,7 +48,7 @@ def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
 
 def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | str | None:
     """The index in the field `name` of a server's JSON, a number or a text; None if the field is missing. Raises
-    ShapeWrong."""
+    ShapeWrong for any other value."""
     value = record.get(name)
     if value is not None and not isinstance(value, int | float | str):
         raise _wrong(name, "a number", value)
@@ -55,7 +56,8 @@ def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | st
 
 
 def text_in(record: Mapping[str, Any], name: str) -> str:
-    """The text in the field `name` of a server's JSON; "" if the field is missing. Raises ShapeWrong."""
+    """The text in the field `name` of a server's JSON; "" if the field is missing. Raises ShapeWrong for any other
+    value."""
     value = record.get(name)
     if value is None:
         return ""

@@ -74,7 +74,8 @@ class ErrorBody:
 
     @property
     def quoted(self) -> str:
-        """The server's error message as a quotation: masked keys are replaced, and it has at most CAP characters."""
+        """The server's error message (without one, an error code) as a quotation: masked keys are replaced, and it has
+        at most CAP characters."""
         code = next((code for code in self.codes if not code.isdigit()), "")
         words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
         return words if len(words) <= CAP else f"{words[: CAP - 1]}…"
@@ -175,7 +176,8 @@ class ErrorParts:
                 self.add(error[key], depth - 1)
                 break
         else:
-            # an object without known keys, such as {"error parsing tool call": "invalid character"}
+            # an object without known keys, such as {"error parsing tool call": "invalid character"}: its texts are the
+            # error message
             if not set(error) & {*WRAPPERS, *CODES}:
                 self.words.extend(f"{key}: {value}" for key, value in error.items() if isinstance(value, str))
         for key in WRAPPERS:

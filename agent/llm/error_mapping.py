@@ -1,11 +1,11 @@
 """Maps the error body of a server to a typed error of `agent/errors.py`; an error about the length of a request
 contains the numbers of tokens that the body names.
 
-The codes in an error body are checked before its wording; the known codes and wordings are in `error_wordings.py`.
-`tries` of an error is the maximum number of attempts to send the request; `retry.py` has the delays between them. A
-refusal (400, 413 or 422) that matches no rule becomes RequestRefused, with `unexplained` unless it names a parameter
-outside the prompt. After an unexplained refusal the agent's loop compacts the conversation once, in case the length of
-the prompt was the reason.
+The codes in an error body are checked before its wording, except for the wording of a wrong address; the known codes
+and wordings are in `error_wordings.py`. `tries` of an error is the maximum number of attempts to send the request;
+`retry.py` has the delays between them. A refusal (400, 413 or 422) that matches no rule becomes RequestRefused, with
+`unexplained` unless it names a parameter outside the prompt. After an unexplained refusal the agent's loop compacts the
+conversation once, in case the length of the prompt was the reason.
 """
 
 from __future__ import annotations

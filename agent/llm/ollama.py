@@ -129,7 +129,7 @@ class OllamaClient(ChatClient):
         draft = wire_ollama.read_answer(stream, self.label)
         if draft.usage is not None and draft.usage.prompt + draft.usage.completion >= self.loaded_window():
             # a server that does not know the parameter `shift` drops the older half of the prompt when the window is
-            # full, and reports `stop`
+            # full, and reports `stop`; the answer then counts as cut off
             draft.finish = "length"
         return draft
 

@@ -83,8 +83,8 @@ def call_with_retries(
 
 
 def delay(error: ModelError, attempt: int) -> float:
-    """Seconds before the next attempt to send a request: the time that the server demanded, plus at most 5 %; if the
-    server demanded none or 0 seconds, about 1, 2, 4 … 30 seconds with jitter."""
+    """Seconds before the next attempt to send a request: the time that the server demanded (RateLimited), plus at most
+    5 %; if the server demanded none or 0 seconds, about 1, 2, 4 … 30 seconds with jitter."""
     asked = error.retry_after if isinstance(error, RateLimited) else None
     backoff = min(LONGEST_BACKOFF, 2.0 ** (attempt - 1)) * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
     if asked is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST = 64
-"""The maximum number of tool calls in one answer.
+"""The maximum number of tool calls in one answer; an answer with more calls counts as plain text.
 
 A model sends a few dozen tool calls in one answer at most; more calls mean that the model repeats itself, and they
 would fill a small context window.
@@ -38,8 +38,8 @@ MARKER = re.compile(
     r"(?:[\w.-]++:)?\w*(?i:(?:tool|function)[_-]?(?:calls?|use)s?)>"
     # this alternative matches tokens that end an answer or a turn, of Llama 2, Mistral and Gemma
     r"|(?:s|eos|bos|start_of_turn|end_of_turn)>(?:model\b)?"
-    r"|｜?DSML｜(?:function_calls|tool_calls)>))"  # DeepSeek V3.2
-    r"|\[/?(?:TOOL_CALLS?|ARGS|CALL_ID)\]"  # Mistral
+    r"|｜?DSML｜(?:function_calls|tool_calls)>))"  # this alternative matches tags of DeepSeek V3.2
+    r"|\[/?(?:TOOL_CALLS?|ARGS|CALL_ID)\]"  # this alternative matches markers of Mistral
     r"|functools(?=\s*\[)"  # this alternative matches the marker of Phi-4
     r"|Action(?: Input)?:|>>>"  # this alternative matches markers of ReAct, Command R and Functionary
     r"|```[\w+-]*"
@@ -47,7 +47,7 @@ MARKER = re.compile(
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
 PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of its tool calls
 NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
-EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma, OLMo
+EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma and OLMo write such calls
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
 """Words that the formats of DeepSeek and Harmony have between markers and that are not names of tools."""
 FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>"), "</function>"
@@ -59,7 +59,7 @@ INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"),
 TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"
 """FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and the element's
 closing tag, in which `{name}` and `{p}` stand for groups of the pattern."""
-KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # GLM
+KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # the tags of GLM
 SPACE = re.compile(r"\s*+")
 NAMES = ("name", "tool_name", "tool", "function")
 # maximum number of keys (id, type, index and the like) that the JSON of a call may have in addition to name and
@@ -294,7 +294,7 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
         try:
             tree = ast.parse(text[at:behind], mode="eval").body
             break
-        # The expression is nested too deeply, and shorter expressions are not tried.
+        # The expression is nested too deeply: the text counts as no tool call, and shorter expressions are not tried.
         except (MemoryError, RecursionError):
             return None
         except (SyntaxError, ValueError):

@@ -2,11 +2,11 @@
 read from the answer.
 
 A tool call as text must have one strict form: a block with tags that contain a mark, which is derived from the task's
-first messages. The first messages contain random text (the fence of the run), so nobody can write a block with the
-right mark into a file, an issue or a tool result to make a model that quotes the text call a tool. In messages.jsonl
-tool calls as text are stored as ordinary tool calls with `"form": "text"`. If tools are called as text, requests
-contain no tools, no `tool_calls` and no role `tool`, but alternating messages of user and assistant, which every chat
-template accepts.
+first messages. The first messages contain random text (the fence of the run), so the author of a file, an issue or a
+tool result does not know the mark, and cannot make a model that quotes the text call a tool. In messages.jsonl tool
+calls as text are stored as ordinary tool calls with `"form": "text"`. If tools are called as text, requests contain no
+tools, no `tool_calls` and no role `tool`, but alternating messages of user and assistant, which every chat template
+accepts.
 """
 
 from __future__ import annotations
@@ -253,7 +253,8 @@ def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
             if not is_cut or begins + size >= len(text):
                 raise
         else:
-            # the value ends where `part` ends, so it may be a number of which more digits follow
+            # a value that ends where `part` ends may be a number of which more digits follow: then a longer part is
+            # decoded
             if end < size or begins + size >= len(text):
                 return value, begins + end
         size *= 2
