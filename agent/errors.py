@@ -14,9 +14,9 @@
     │   └── LockHeld             another process holds a lock, for example that of a task's folder
     ├── ContextError             the folder of a task does not have the expected content
     ├── RecordRefused            a store refuses a record that would make its file invalid (also a ValueError)
-    ├── LedgerError              the ledger refused an operation
+    ├── LedgerError              the ledger refused an operation, or its database failed
     │   ├── ClaimLost            the row could not be claimed
-    │   ├── Fenced               a newer attempt owns the task: this process must stop at once
+    │   ├── Fenced               this process does not own the task any more, and must stop at once
     │   └── RowUnreadable        one row has an invalid value in a column
     ├── GitError                 a git command failed
     │   ├── GitKilled            a signal that this program did not send killed git
@@ -50,7 +50,7 @@
     ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call cannot be executed; the model gets the message
     └── ModelError               the model's server refused or failed
-        ├── ModelUnreachable     no connection, 5xx after all retries                   exit 3
+        ├── ModelUnreachable     no connection or a temporary fault, after all retries   exit 3
         ├── ModelStalled         the stream was idle or cut, or the whole call took too long
         ├── RateLimited          too many requests; carries `retry_after`
         ├── QuotaExhausted       no money or no quota is left; never retried
@@ -59,7 +59,7 @@
         ├── ContextOverflow      the prompt is too long; carries `limit` and `requested` if known
         ├── RequestTooLarge      one request exceeds a per-minute limit; waiting does not help
         ├── HistoryRefused       the message list is not legal for this server
-        ├── RequestRefused       any other 4xx
+        ├── RequestRefused       any other refusal
         │   └── ToolsRefused     the model has no tool calls, or its server was started without them
         └── AnswerUnreadable     status 200, but no answer in the body (HTML, no choices, bad JSON)
             ├── ShapeWrong       a field of the answer has another type than the API specifies
@@ -181,28 +181,28 @@ class RecordRefused(MakimonoError, ValueError):
 
 
 class LedgerError(MakimonoError):
-    """The ledger (the database of tasks) refused an operation."""
+    """The ledger (the database of tasks) refused an operation, or its database failed."""
 
     code = "ledger"
 
 
 class ClaimLost(LedgerError):
-    """The task could not be claimed: its row in the ledger was not `queued` any more, or another process holds the lock
-    of the task."""
+    """The task could not be claimed: its row in the ledger is missing, not `queued` or not due yet, or another process
+    holds the lock of the task."""
 
     code = "claim_lost"
 
 
 class Fenced(LedgerError):
-    """A newer attempt owns the task. The process that runs the older attempt at a task must stop at once and change
-    nothing outside."""
+    """This process does not own the task any more: a newer attempt has its row, or the row is missing or not running.
+    The process must stop at once and change nothing outside."""
 
     code = "fenced"
 
 
 class RowUnreadable(LedgerError):
-    """A column of one row of the ledger has an invalid value, which another program wrote. The message of RowUnreadable
-    names the row and the column."""
+    """A column of one row of the ledger has an invalid value, which this program does not write. The message of
+    RowUnreadable names the row and the column."""
 
     code = "row_unreadable"
 
@@ -498,7 +498,8 @@ class ModelError(MakimonoError):
 
 
 class ModelUnreachable(ModelError):
-    """The model's server could not be reached: there was no connection, or the status was 5xx after every retry."""
+    """The model's server could not be reached, or had a temporary fault (for example 408, 409 or most 5xx) after every
+    retry."""
 
     code = "model_unreachable"
     exit_code = 3
@@ -535,14 +536,15 @@ class QuotaExhausted(ModelError):
 
 
 class AccessRefused(ModelError):
-    """The model's server answered with 401 or 403: the key is missing, wrong, or lacks a right."""
+    """The model's server refused access (mostly 401 or 403): the key is missing, wrong, or lacks a right, or the
+    provider does not serve this region."""
 
     code = "access_refused"
     exit_code = 3
 
 
 class ModelNotFound(ModelError):
-    """The model's server answered with 404, or no such model is loaded."""
+    """The model's server answered with 404 or 410, or no such model is loaded."""
 
     code = "model_not_found"
     exit_code = 3
@@ -584,7 +586,7 @@ class HistoryRefused(ModelError):
 
 
 class RequestRefused(ModelError):
-    """The model's server answered with a 4xx status that no other class here covers.
+    """The model's server refused a request (mostly with a 4xx status) for a reason that no other class here covers.
 
     `unexplained`: the program knows neither the error code nor the text of the server's answer, so the request may have
     been too long.
@@ -604,7 +606,8 @@ class ToolsRefused(RequestRefused):
 
 
 class AnswerUnreadable(ModelError):
-    """The model's server answered with status 200, but the body contains no answer."""
+    """The model's server sent no usable answer: mostly status 200 with a body that contains no answer, for example
+    because `base_url` is wrong."""
 
     code = "answer_unreadable"
 
@@ -616,8 +619,8 @@ class ShapeWrong(AnswerUnreadable):
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a tool call that its own server cannot parse. After CallUnreadable, the same request to the model
-    may succeed when it is sent again.
+    """The model wrote a tool call that its own server cannot parse, or that it refuses. After CallUnreadable, the same
+    request to the model may succeed when it is sent again.
     """
 
     code = "call_unreadable"

@@ -9,8 +9,8 @@ skips it too (gitignore(5), gitattributes(5), since 2.32), and refused if git fo
 files in a folder that could be a nested repository; `nested_repositories` checks those files. A pattern with more than
 STARS stars is refused, because git before 2.41 matches such a pattern in exponential time.
 
-A work tree is checked again only after a command of the task ran, since only such a command can create a dangerous
-file.
+A work tree is checked again only after a command of the task ran, or after `forget_checks`, which this program calls
+when it has itself written a rules file, one of the model or one of a commit.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable
             raise RulesRefused((*refused[:NAMED], *more))
     if ran is not None and paths is None:
         _judged[tree] = ran
+
+
+def forget_checks() -> None:
+    """Check every work tree again at the next `check_tree`, because this program has written files into one."""
+    _judged.clear()
 
 
 def _halting(stop: Callable[[], bool] | None) -> Callable[[], None]:

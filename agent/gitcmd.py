@@ -148,6 +148,9 @@ REPEATABLE = frozenset(
 caller checks that.
 """
 
+WRITES_TREE = frozenset(("checkout-index", "read-tree"))
+"""Git commands of this program that may write rules files of a commit into the work tree (`git_guard.py`)."""
+
 PAUSES = (0.1, 1.0)
 """Seconds to wait before the second and the third attempt to run a git command."""
 
@@ -306,6 +309,8 @@ def git(
             raise HostError(f"git cannot be started: {error}") from error
         stderr = _last_lines(errors.tail(STDERR_BYTES), credentials)
     what = f"git {_subcommand(args)}"
+    if work_tree is not None and _subcommand(args) in WRITES_TREE:
+        git_guard.forget_checks()
     if done.timed_out:
         _unlock(git_dir, env)
         if stop is not None and done.duration < timeout:

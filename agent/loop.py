@@ -128,7 +128,7 @@ class Loop:
             return ended
         try:
             text, calls = self.query()
-        except Interrupted as stop:  # the task was stopped during the request to the model; no answer was appended
+        except Interrupted as stop:  # a stop, pause or limit ended the request to the model; no answer was appended
             return stop.outcome
         self.context.get_message_store().sync()  # the answer is durable before its calls run
         outcome = self.run_calls(text, calls)
@@ -297,8 +297,8 @@ class Loop:
         return last.get("content") or "", last.get("finish_reason") or "stop"
 
     def count_hints(self) -> int:
-        """The number of consecutive hints before the newest answer, read from the files, so that a new process
-        continues the count of hints."""
+        """The number of consecutive hints at the end of the conversation, read from the files, so that a new process
+        continues the count."""
         hints = 0
         for record in self.context.get_message_store().backwards():
             if record["role"] == "assistant":

@@ -1,5 +1,5 @@
-"""Reads a message list from files and checks it (`message_list_check.py`); a line that was read before is not parsed
-again.
+"""Reads a message list from files and checks it (`message_list_check.py`); a line is parsed again only if its file was
+replaced or changed.
 
 A later read parses only new lines: a MessageReader stores the offset that it has reached in the last file, and a
 fingerprint of the bytes before that offset.  A file that was replaced, cut, or changed shortly before the stored offset
@@ -126,10 +126,10 @@ class MessageReader:
         """
         looked = _looked(spans)
         if looked != self._looked:
-            self._looked = None  # without a value, the next call reads the lines again, even if an error ends this call
+            self._looked = None  # if an error ends this call, the next call compares the files again
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
-            except FileNotFoundError:  # the file was removed after the reader had determined its size
+            except FileNotFoundError:  # the last file was removed just now; the list counts as empty
                 self._take_in([])
                 return self.messages
             self._looked = looked

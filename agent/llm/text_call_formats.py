@@ -47,7 +47,7 @@ MARKER = re.compile(
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
 PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of its tool calls
 NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
-EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma and OLMo write such calls
+EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # of Gemma, OLMo
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
 """Words that the formats of DeepSeek and Harmony have between markers and that are not names of tools."""
 FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>"), "</function>"

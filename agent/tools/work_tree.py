@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import durable_files, filetree
+from agent import durable_files, filetree, git_guard
 from agent.errors import DiskError, ToolError
 from agent.filetree import kind_of, printable
 from agent.gitcmd import unquoted
@@ -311,6 +311,8 @@ class Tree:
             raise ToolError(f"{printable(relative)} cannot be written: {cause.strerror}") from error
         finally:
             os.close(parent)
+            if name in git_guard.RULES:
+                git_guard.forget_checks()
 
     def _own(self, descriptor: int, like: os.stat_result | None) -> None:
         if os.geteuid() == 0 and like is not None:

@@ -9,6 +9,7 @@ import pytest
 from agent import deadline, durable_files, git_guard, gitcmd, proc
 from agent.errors import GitError, RulesRefused, StopHeard
 from agent.gitcmd import git
+from agent.tools.work_tree import Tree
 
 
 @pytest.fixture
@@ -112,6 +113,24 @@ def test_a_tree_is_looked_at_again_only_when_a_command_ran(tree):
     assert listed(tree) == b""
     ran()
     with pytest.raises(RulesRefused):
+        listed(tree)
+
+
+def test_a_rules_file_that_a_tool_of_the_model_writes_is_looked_at(tree):
+    ran()
+    listed(tree)
+    Tree(tree).replace("sub/.gitignore", b"*a" * 100 + b"b\n")
+    with pytest.raises(RulesRefused, match="more than 8 stars"):
+        listed(tree)
+
+
+def test_a_rules_file_of_a_commit_is_looked_at(tree):
+    places = {"git_dir": tree.parent / "git"}
+    blob = git("hash-object", "-w", "--stdin", stdin=b"*a" * 100 + b"b\n", **places).output.decode().strip()
+    made = git("mktree", stdin=f"100644 blob {blob}\t.gitignore\n".encode(), **places).output.decode().strip()
+    ran()
+    git("read-tree", "--reset", "-u", made, work_tree=tree, **places)
+    with pytest.raises(RulesRefused, match="more than 8 stars"):
         listed(tree)
 
 
