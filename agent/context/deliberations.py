@@ -30,7 +30,7 @@ DURABLE = (STATEMENT, DECISION)
 
 
 class DeliberationStore(Store):
-    """The deliberations of one task.  Thread-safe."""
+    """The deliberations of one task. Any thread may call `add`."""
 
     NAME = "deliberations.jsonl"
 

@@ -56,7 +56,8 @@ def sweep(folder: Path) -> list[str]:
     gone = []
     for leftover in leftovers:
         with suppress(FileNotFoundError):
-            # another program may have made a folder with the name of one of these files, which would prevent the file
+            # `remove` also removes a folder with the name of such a file, which another program may have made: the file
+            # could not be written while the folder exists
             filetree.remove(leftover)
             gone.append(leftover.name)
     return gone
@@ -73,7 +74,8 @@ def checked_uuid(uuid: Any) -> str:
 class TaskFolder:
     """The folder of one task.
 
-    `path` is updated when the folder is moved; `is_kept` is False for `context_storage.enabled: false`.
+    `path` is updated when the folder is moved; `is_kept` is False for `context_storage.enabled: false`: the folder is
+    then a temporary one, which is removed at the end of the task.
     """
 
     def __init__(self, settings: Settings, uuid: str) -> None:

@@ -223,7 +223,7 @@ class TaskContextManager:
         """Write heartbeat, lease and the totals of the counters in one UPDATE; returns what a person requested:
         "pause", "stop" or None.
 
-        Raises Fenced when another process holds the task: this process must stop at once, without another outside
+        Raises Fenced when this process does not hold the row any more: it must stop at once, without another outside
         effect.
         """
         totals = self.totals()
@@ -320,7 +320,7 @@ class TaskContextManager:
         self._row.set(learnt_window=tokens, learnt_model=model)
 
     def learnt_window(self, model: str) -> int | None:
-        """The window of `model` that an earlier process of this task learnt; None if none did."""
+        """The window of `model` that a process of this task has learnt from an error; None if none has."""
         row = self.row
         return row.get("learnt_window") if row.get("learnt_model") == model else None
 

@@ -2,7 +2,7 @@
 
 A line of the kind `tools` in mcp.jsonl is written before the first message; the newest one counts, so that every
 process of the task offers the same tools. A line of the kind `call` in mcp.jsonl has the result as the server gave it,
-before it is cut for the window; `replay` answers from these lines.
+with declared secrets masked, before it is cut for the window; `replay` answers from these lines.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def is_seen(record: Json) -> bool:
     """Whether a record of messages.jsonl may be in the message sequence of the view.
 
     The message sequence excludes a system message and a briefing (the view has them at its head), a copy of a summary,
-    and an answer with neither text nor calls (every provider refuses it; messages.jsonl has it for its usage).
+    and an answer with neither text nor calls (providers refuse it; messages.jsonl has it for its usage).
     """
     if record.get("kind") in UNSEEN_KINDS or record["role"] == "system":
         return False
@@ -169,8 +169,8 @@ def open_calls_of(record: Json) -> list[Json]:
 def wire(record: Json, origin: Origin | None = None) -> Json:
     """The record of a message in the form of OpenAI's API.
 
-    The wire form has only the keys of the schema (servers refuse other keys), `images` of a user's message, and the
-    fields that the wire and model of `origin` returned with an answer and expect back.
+    The wire form has only the keys of the schema (a server may refuse other keys), `images` of a user's message, and
+    the fields that the wire and model of `origin` returned with an answer and expect back.
     """
     role = record["role"]
     if role == "tool":

@@ -66,7 +66,7 @@ def to_keep(given: Mapping[str, Any], calls: Sequence[Json], redact: Redact) -> 
     each.
 
     Declared secrets in the text of a provider field are masked. A provider field that is a structure with a secret in
-    it is left out: its signature covers the whole structure, and no server accepts a changed structure.
+    it is left out: its signature covers the whole structure, so the server would refuse a changed one.
     """
     message = _clean(given.get("message"), redact)
     more = given.get("calls") or ()

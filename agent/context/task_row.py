@@ -1,8 +1,8 @@
 """TaskRow: a task's row in tasks.db, for the process of the task (docs/design/context.md, 2.2 and 4.1).
 
-Every write contains the attempt that this process holds.  If the row has another attempt, the write changes nothing and
-raises Fenced: another process works on the task, and this process must stop.  `taskqueue` has the claim of a row, the
-leases of other processes, and the queue.
+Every write contains the attempt that this process holds. If the row has another attempt, is missing, or (for most
+writes) is not running, the write changes nothing and raises Fenced: the task does not belong to this process any more,
+and this process must stop. `taskqueue` has the claim of a row, the leases of other processes, and the queue.
 """
 
 from __future__ import annotations

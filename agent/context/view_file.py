@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class ViewFile:
-    """`tokens` is the sum over the lines of the file; `size` is the length in bytes, at which a reader may stop."""
+    """`tokens` is the sum of the tokens of all lines of current.jsonl; `size` is the length of its complete lines in
+    bytes, after which a failed append may have left a part of a line."""
 
     def __init__(self, path: Path, *, sync: bool) -> None:
         self.path = path
