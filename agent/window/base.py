@@ -118,8 +118,8 @@ class DoesNotFit(MakimonoError):
 
 
 class CompactionStuck(MakimonoError):
-    """The error that two compactions in a row freed less than a tenth of the view each, since compactions would then
-    never end."""
+    """The error that two compactions in a row freed less than a tenth of the view each; without it, compactions might
+    follow each other without end."""
 
     code = "compaction_stuck"
 

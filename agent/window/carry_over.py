@@ -156,7 +156,7 @@ class CarryOver:
         """References to the comments that the compaction carries over.
 
         Comments of one person share a fence, so together they need fewer tokens than the sum of their single counts. As
-        long as tokens are left, a further round selects more comments to carry over.
+        long as tokens are left, a further round (at most ROUNDS) selects more comments to carry over.
         """
         store, comments = self.store, self.store.index.comments
         total = sum(one.seq <= end_seq for one in comments)
@@ -180,8 +180,8 @@ class CarryOver:
         """Returns (changed files, files that were only read) as lines, the most recently used last.
 
         git also reports changes by commands such as `sed -i` or a formatter, with the numbers of lines. If git is
-        unavailable, only the files that tools wrote are listed. A file that a tool wrote but git does not list equals
-        its version in the base commit, or is ignored by git.
+        unavailable, only the files that tools wrote are listed. A file that a tool wrote but git does not list (it
+        equals its version in the base commit, or git ignores it) is listed with a note.
         """
         written = self.changed.paths
         if (found := self._changes_now()) is None:
@@ -201,7 +201,7 @@ class CarryOver:
         if self.work is not None and self._changes[0] != self.store.last_seq:
             try:
                 found: Sequence[FileChange] | None = list(self.work.changes())
-            except (MakimonoError, OSError):  # without git, the compaction lists the files that tools wrote
+            except (MakimonoError, OSError):  # the changes are unknown: only the files that tools wrote are listed
                 found = None
             self._changes = self.store.last_seq, found
         return self._changes[1]
@@ -226,11 +226,12 @@ class CarryOver:
     def _content(self, path: str) -> str | None:
         try:
             return self.work.text(path) if self.work is not None else None
-        except (MakimonoError, OSError):  # after an error the carry-over lacks the content of the file
+        except (MakimonoError, OSError):  # the file cannot be read: its content is left out of the carry-over
             return None
 
     def _texts(self, places: Iterable[int]) -> Iterator[str]:
-        """The texts that tool calls wrote into a file; `places` are the offsets of the calls in tools.jsonl."""
+        """The texts that edits (`new_text` of a call) wrote into a file; `places` are the offsets of the calls in
+        tools.jsonl."""
         for at in places:
             arguments = self._call_at(at).get("args")
             text = arguments.get("new_text") if isinstance(arguments, dict) else None
@@ -272,8 +273,8 @@ class CarryOver:
                 yield offset, record
 
     def add_call(self, name: str, arguments: Json, at: int = 0) -> None:
-        """Record the plan that a tool call sets, or the file that it reads or changes; the record of the call begins at
-        offset `at` of tools.jsonl."""
+        """Record the plan that a tool call sets, or the file that it reads or changes; any other call is ignored. The
+        record of the call begins at offset `at` of tools.jsonl."""
         path = arguments.get("path")
         if name == "update_plan":
             self.plan = arguments.get("items") or self.plan

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 COMMAND = "run_command"
 
 MOST = 40
-"""The maximum number of failures, of kinds of commands that succeeded, and of errors of other tools. Above this number,
-the oldest success or error is dropped, but of the failures the oldest one of the most frequent kind."""
+"""The maximum number of failures; also of kinds of commands that succeeded, and of errors of other tools. Above this
+number, the oldest success or error is dropped, but of the failures the oldest one of the most frequent kind."""
 
 LINE = 200
 """The maximum number of characters of the line that shows a command or an error."""
@@ -55,8 +55,8 @@ class CommandRun:
     `seq` and `at` are the number and the offset of the tool call in tools.jsonl; `code` is the exit code, None if there
     is none. `sure`: the exit code covers all programs of the command, not only the last one. `names_tests`: the output
     of the command names failing tests. `about` are the programs of the command that may have failed; those in `waiting`
-    must still succeed before the failure counts as resolved. `in_doubt`: a command of the same kind ran after the
-    failure, so the failure may be resolved.
+    must still succeed before the failure counts as resolved. `in_doubt`: a command with a program of the same kind ran
+    after the failure, so the failure may be resolved.
     """
 
     seq: int
@@ -74,7 +74,7 @@ class CommandRun:
 
     def __post_init__(self) -> None:
         checks = tuple(filter(is_check, self.steps)) if self.names_tests else ()
-        self.about = checks or self.steps  # if a test failed in `pip install . && pytest`, only pytest failed
+        self.about = checks or self.steps  # if tests failed in `pip install . && pytest`, pip did not fail
         self.waiting = list(self.about)
 
     @property
@@ -84,15 +84,15 @@ class CommandRun:
 
     @property
     def failed(self) -> bool:
-        """Whether the command failed: by its exit code, or by its output if the exit code may be that of another
-        program."""
+        """Whether the command failed: its exit code is not 0 or is missing, or its output names failing tests while the
+        exit code may be that of another program."""
         return self.code != 0 or (self.names_tests and not self.sure)
 
     def repeats(self, other: CommandRun) -> bool:
         """Whether this failure replaces the older failure `other`: everything that failed then was tried again."""
         if self.code != other.code or self.sure != other.sure or (other.names_tests and not self.names_tests):
             return False
-        # A program that filters the output may show another part of the output than before.
+        # Behind a program that filters the output another failure may be hidden, so only the same command line counts.
         if not self.steps or not self.sure:
             return self.steps == other.steps and self.line == other.line
         return len(self.about) == len(other.about) and all(
@@ -163,7 +163,8 @@ class CommandHistory:
         """A text about commands and errors, in at most `room` tokens as `count` counts; "" if there are none.
 
         The order is: failures (first those that name failing tests), errors of other tools, failures that may be
-        resolved, successes; the newest first within each of these. Failures have excerpts of their output.
+        resolved, successes; the newest first within each of these. As far as tokens are left, failures have excerpts of
+        their output.
         `read(offset)` returns a record of tools.jsonl; the output of a command is read from `outputs/` in `folder`,
         else from the record.
         """
@@ -176,7 +177,8 @@ class CommandHistory:
         left = room
         for number, run in enumerate((*fresh, *errors, *doubtful, *rest)):
             head = _head(run)
-            # The lines that name the failures get at most two thirds of the tokens, so that a third is left for output.
+            # If there are failures, all lines but the first get at most two thirds of the tokens: a third is for
+            # output.
             keep = room // 3 if number > 0 and failures else 0
             if (cost := count(head) + 1) <= left - keep:
                 heads[run.seq] = head

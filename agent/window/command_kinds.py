@@ -43,13 +43,13 @@ _PRINTING = re.compile(
 _SHORT_PRINTING = {"pytest": "qvsx", "py.test": "qvsx", "unittest": "qvfb", "cargo": "qv", "go": "v"}
 """Letters of options that only control the amount of output, or end the run at the first failure.
 
-For a program that is not in the tables of `command_kinds.py`, `-v` may mean the version.
+No letter is known for a program that is not in this table, since its `-v` may mean the version.
 """
 _EARLY = re.compile(r"-[a-wyz]*x[a-z]*|-f|--(?:exitfirst|maxfail(?:=\d+)?|fail-?fast|bail(?:=\d+)?)")
 _NARROWING = frozenset(
     ("-k", "-t", "-g", "-R", "-run", "--run", "--filter", "--tests", "--grep", "-Dtest", "--lf", "--last-failed")
 )
-"""Options of test runners that select some of the tests; their value follows after `=` or as the next word."""
+"""Options of test runners that select some of the tests; a value follows after `=` or as the next word."""
 
 
 def kind_of(step: ProgramCall) -> str:
@@ -87,7 +87,8 @@ def is_check(step: ProgramCall) -> bool:
 
 
 def ends_early(step: ProgramCall) -> bool:
-    """Whether the program may end at the first failing test, so that it reports only one of several failures."""
+    """Whether the program, by its options, ends after a first failing test (or a few), so that it may not report all
+    failures."""
     return any(_EARLY.fullmatch(word) for word in step.words)
 
 
@@ -98,7 +99,8 @@ class _Scope:
         head = [word.rpartition("/")[2] for word in words[: at + 1]]
         printing = next((_SHORT_PRINTING[word] for word in head if word in _SHORT_PRINTING), "")
         self.is_go = head[0] == "go"
-        # a word that is no option may name another task of a program that is in no table
+        # True: without targets, the check covers all targets. For another program a word that is no option may name
+        # another task (`make check install`), and not a part of the check.
         self.has_parts = head[-1] in _PROGRAMS or head[0] == "cargo"
         self.options: set[str] = set()
         self.targets: list[str] = []
@@ -116,7 +118,7 @@ class _Scope:
                 self.targets.append(word)
         self.options |= {option} - {""}
         if self.is_go and not self.targets:
-            # without arguments the target of `go` is the package in the present folder (`go help packages`)
+            # Without a target, `go` takes the package in the present folder (`go help packages`).
             self.targets = ["."]
 
     def covers(self, other: _Scope) -> bool:

@@ -63,7 +63,7 @@ class Window:
     """Implements `loop.Window`, which describes the methods.
 
     `client` is the model client of the conversation; the usage in its last answer (`last`) corrects the estimates.
-    `remember` is called with `client.model` and a window that was learnt from an error, so that later processes know
+    `remember` is called with `client.model` and a window that was learnt from the server, so that later processes know
     it.
     """
 
@@ -146,7 +146,7 @@ class Window:
         impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
-        if self.assembler.least_request() > plan.limit:  # the newest turn alone is too long: shorten it first
+        if self.assembler.least_request() > plan.limit:  # even without older turns too long: shorten the newest first
             means.insert(0, share)
         for attempt in means:
             with suppress(CompactionStuck):  # if this means is not enough, the next one is tried
@@ -199,8 +199,8 @@ class Window:
         again = answers == self._overflowed_at
         self._overflowed_at = answers
         if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
-            # By the server's count, the rules and comments in the briefing exceeded their budgets, so they were
-            # shortened.
+            # The rules and comments in the briefing exceeded their budgets by the server's count; they were shortened,
+            # and that is enough.
             return True
         if again or not self._is_for_the_answer(overflow, answer):
             self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
@@ -241,7 +241,7 @@ class Window:
             means()
         if self.assembler.estimate() >= before:
             self._trim()
-            if self.assembler.estimate() >= before:  # the server counts more tokens than this program
+            if self.assembler.estimate() >= before:  # too long for the server, although it fits by the program's count
                 self.trimming.free_tokens(self.assembler.tokens_in_use() // SPARE)
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
@@ -294,13 +294,14 @@ class Window:
         return self.assembler.assemble_context(task, query=query, images=images, comments=comments).metadata
 
     def _learn(self, overflow: ContextOverflow, answer: int = 0) -> None:
-        """Reduce the window to the limit that the server's error names, converted to tokens of the program's counter.
+        """Reduce the window to the limit that the server's error names, converted to tokens of the program's counter;
+        if the error names none, to the share BLIND of the tokens of the request.
 
         `answer` is the length of the answer that the request asked for.
         """
         told, requested, counter = overflow.limit, overflow.requested or 0, self.assembler.counter
         if requested and self.planned and isinstance(counter, EstimatedCounter) and type(overflow) is ContextOverflow:
-            counter.learn(self.planned, requested)  # the error names the number of tokens of the prompt
+            counter.learn(self.planned, requested)  # `requested` is the server's count of the same prompt
             self.assembler.heard = True
             self.asked = max(self.asked, self.assembler.scaled(self.planned))
         if told and requested > self.asked > 0:
@@ -313,7 +314,7 @@ class Window:
         self._narrow(found, "an error of the server")
 
     def _narrow(self, found: int, source: str) -> None:
-        """Reduce the window to `found` tokens, which were learnt from `source`, and store this window for the model."""
+        """If the window has more than `found` tokens (learnt from `source`), reduce it, and store it for the model."""
         found = max(SMALLEST, min(found, self.limits.window))
         if found < self.limits.window:
             self.learnt = found
@@ -341,7 +342,7 @@ class Window:
             return
         self._seen = last
         self.taken = max(self.taken, self.asked)
-        # The server answered a shorter request, so the length was the reason of the refusal.
+        # The server answered a shorter request, so the length counts as the reason of the refusal before it.
         if self._suspected > self.asked:
             self.asked, asked = self._suspected, self.asked
             self._learn(ContextOverflow("a shorter request was answered"))

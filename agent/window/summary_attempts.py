@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
-"""Errors of a request that have nothing to do with the text to summarise."""
+"""Errors of a request that have nothing to do with the text to summarise: such a request does not count as wasted."""
 
 PAUSES = (0, 1, 4, 8, 16)
 """The number of compactions by other means that must come before the next request for a summary, indexed by the number
@@ -77,8 +77,8 @@ class SummaryAttempts:
 
 
 def _events(store: MessageStore) -> Iterator[str]:
-    """The events of the task, newest first: "asked" for a request for a summary, "turn" for a turn, and "summary" or
-    "other" for a compaction."""
+    """The events of the task, newest first: "asked" for a request for a summary that may count as wasted, "turn" for a
+    turn, and "summary" or "other" for a compaction that left messages out."""
     requests = store.requests.file.backwards()
     request = next(requests, None)
     for number, compaction in enumerate(one for one in store.compactions.newest() if one["strategy"] in CUTTING):

@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 LEAST_SHARE = 100
-"""A summary must have at least one token for each LEAST_SHARE tokens of its source."""
+"""A summary must have at least one token for each LEAST_SHARE tokens of its source, between the bounds LEAST_TOKENS and
+MOST_LEAST_TOKENS."""
 LEAST_TOKENS = 24
 MOST_LEAST_TOKENS = 120
-"""The minimum tokens that a summary must have lies between LEAST_TOKENS and MOST_LEAST_TOKENS; for a very short source
-it is a quarter of the source."""
+"""The bounds of the minimum number of tokens of a summary; for a source with less than four times LEAST_TOKENS tokens,
+the minimum is a quarter of the source."""
 
 SECTIONS = 3
-"""The minimum number of headings or list entries in a summary, if the prompt has headings."""
+"""The minimum number of headings or list entries in a summary, if the prompt has at least this number of headings."""
 
 FEW_NAMES = 5
-"""If the source of a summary has fewer names than this, names are not checked."""
+"""If the source of a summary has fewer names than this, the summary need not contain any of them."""
 
 SECOND_NAME = 20
 NAMES_GROW = 3
 """The number of names that a summary must contain grows with the source: one name, two if the source has SECOND_NAME
 names, three if it has NAMES_GROW times as many, and so on."""
 TOKENS_A_NAME = 100
-"""At most one name is required for each TOKENS_A_NAME tokens of the summary's budget, so that few names are required of
-a short summary."""
+"""At most one name is required for each TOKENS_A_NAME tokens of the summary's budget (but at least one name), so that
+few names are required of a short summary."""
 KNOWN_SHARE = 1 / 3
 """If a summary has FEW_NAMES names or more, at least this share of them must be in the source or in the previous
 summary: a summary of another project has other names."""
@@ -58,7 +59,8 @@ LOOP_RATIO = 0.08
 Prose is compressed to 0.4 to 0.6 of its size, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
 FEW_SENTENCES = 6
 DISTINCT = 0.5
-"""If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other."""
+"""If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other; if
+it has FEW_SENTENCES or more words, one word may be at most this share of them."""
 
 PROMPT_BLOCK = 24
 MESSAGE_BLOCK = 200
@@ -107,7 +109,8 @@ def without_thoughts(text: str) -> str:
             raise BadSummary("its thoughts have no end, so no summary follows them")
         at = closed.end()
     text, at = text[at:], 0
-    for end in _LONE_END.finditer(text):  # the start of the reasoning may be in the prompt
+    # The opening tag of the reasoning may be in the prompt, so a closing tag alone on its line ends reasoning too.
+    for end in _LONE_END.finditer(text):
         at = end.end()
     return text[at:].strip()
 
