@@ -38,13 +38,13 @@ def sections_by_labels(section: S) -> tuple[S, ...]:
         return (section,)
     made = [section.model_copy(update=dict(labels) | {"projects": tuple(one)}) for labels, one in parts.items() if one]
     for part in made:
-        part._whole = section  # noqa: SLF001 - a private attribute of this class
+        part._whole = section  # noqa: SLF001 - `_whole` is private to the package `config`
     return tuple(made)
 
 
 def labels_key(section: Host, source: str) -> str:
     """The key of the configuration below which the labels of a section are, for messages."""
-    if section._whole is None or section.projects[0].labels is None:  # noqa: SLF001 - a private attribute of this class
+    if section._whole is None or section.projects[0].labels is None:  # noqa: SLF001 - `_whole` is private to `config`
         return source
     return f"{source}.projects, {', '.join(section.project_names)}: labels"
 

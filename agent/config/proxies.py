@@ -1,7 +1,8 @@
 """Finds the proxy for an address, the variable that configures it, and whether it is usable.
 
-`requests` selects the proxy for its own requests, and `in_the_way` finds the one that git uses, and the sandbox's
-network proxy. This module checks a proxy before it is used, and describes it for a person without its password.
+`requests` selects the proxy for its own requests, and `in_the_way` finds the one for git, and for connections of
+commands in the sandbox. This module checks a proxy before it is used, and describes it for a person without its
+password.
 """
 
 from __future__ import annotations

@@ -388,7 +388,7 @@ class Daemon:
             return True
         try:
             news = notices.poll()
-        except Exception as error:  # noqa: BLE001 - after any error the connection counts as lost; another one is opened
+        except Exception as error:  # noqa: BLE001 - the connection counts as lost; `_open_notices` opens another one
             log.mistake("ledger", "notices", error)
             self.events.emit("notices_lost", error=reason(error))
             notices.close()

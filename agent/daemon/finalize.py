@@ -71,7 +71,8 @@ def send_pending_notifications(wiring: Wiring, mine: Callable[[Row], bool] = lam
     """Post all due notifications for the rows for which `mine` returns True: notifications about ends, and about
     waiting tasks (`issue/status.py`).
 
-    Returns the uuids of the tasks of which no notification is due any more. A slow forge delays the calling thread."""
+    Returns the uuids of those tasks of which the due notification was posted, or can never be posted. A slow forge
+    delays the calling thread."""
     if not (rows := wiring.ledger.due_notifications()):
         return []
     told, items = [], wiring.items("tell")
@@ -236,7 +237,7 @@ def _move_to_completed(wiring: Wiring, row: Row, folder: Path) -> None:
     folders exist, the one in `running/` is removed if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
-        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names suffice
+        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - the names of the entries suffice
             filetree.remove(folder)
             return
         place = set_aside(wiring.settings, folder)

@@ -189,7 +189,7 @@ class StartHolds:
     def is_held(self, row: Row) -> bool:
         """Whether the task must wait because a hold applies to it.
 
-        The first task that may start after a hold becomes the probe.
+        The first task that may start when the wait of a hold is over becomes the probe of the hold.
         """
         held = holds_of(self.settings, row, self.known.values())
         if any(is_closed(self.ledger, one) for one in held):

@@ -1,12 +1,12 @@
 """The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
 
-A webhook request is accepted if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token.
-A request that was received before causes no second poll. The body of a webhook request starts no task: it may only name
-the project, from which the sources to poll are chosen, and the account that caused the event. An event about an issue,
-a pull request or a comment leads to no poll if the program itself has caused it, since its comments and labels would
-otherwise use up the polls that `pokes.py` allows. Only the poll determines which tasks to start, with the same checks
-as in every other poll. A stolen secret can thus only cause polls, and `pokes.py` limits their number. `daemon.py`
-starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
+A webhook request is accepted only if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's
+token. A request that was received before causes no second poll. The body of a webhook request starts no task: it may
+only name the project, from which the sources to poll are chosen, and the account that caused the event. An event about
+an issue, a pull request or a comment leads to no poll if the program itself has caused it, since its comments and
+labels would otherwise use up the polls that `pokes.py` allows. Only the poll determines which tasks to start, with the
+same checks as in every other poll. A stolen secret can thus only cause polls, and `pokes.py` limits their number.
+`daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
 
 Documentation of the hosts about the headers of webhook requests:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,

@@ -1,7 +1,7 @@
 """Elects one daemon per issue among daemons that use the same account but do not share a ledger: the order of comments
 on the forge decides.
 
-A claim on an issue is the progress comment of a task, which every task posts anyway. The claim is posted on an issue
+A claim on an issue is the progress comment of a task, which the task posts anyway. The claim is posted on an issue
 before the label changes. The marker of the progress comment contains the task's uuid: so a claim belongs to a task, not
 to a host, and any process can find it after a crash. A claim is *live* until the final comment of the same task is
 posted, or until the local ledger says that the task has ended. Among several live claims on an issue the oldest one
@@ -320,7 +320,7 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
     """Whether the issue has the done or the failed label.  If this daemon's task on the issue has not ended, the label
-    comes from another daemon."""
+    comes from another daemon or from a person."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
 

@@ -69,7 +69,7 @@ def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = 
     wanted = settings.scheduling.min_free or LEAST_SIZE
     size = wanted + beside[0] - found.f_bavail * found.f_frsize
     files = times * min(LEAST_FILES, found.f_files // 100) - found.f_favail
-    if found.f_files:  # 0 means that the file system counts no inodes: none has to become free
+    if found.f_files:  # the file system counts inodes; else none has to become free
         files += beside[1]
     return max(0, size), max(0, files)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SECONDS = 15.0
 SLICE = 0.05
 SHARE = 20
-"""The minimum seconds between two full measurements, and the maximum seconds of one slice; slices take about 1/SHARE of
-the time."""
+"""SECONDS: the minimum time in seconds from a full measurement of a folder that is small enough to the next one. SLICE:
+the maximum seconds of one slice. All slices together take about 1/SHARE of the time."""
 
 
 @dataclass

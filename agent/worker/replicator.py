@@ -109,7 +109,7 @@ class Replicator:
                     place = RemoteFolder(self.address)
                     writer = Writer(place, self._folder, self.context.uuid, self.context.attempt, self._generation)
                 writer.write(shot)
-            except Exception as error:  # noqa: BLE001 - an error of the storage's driver must not end the task
+            except Exception as error:  # noqa: BLE001 - no error of the storage's driver ends the task; the write is tried again
                 if self._ended:
                     return
                 why = str(error) if isinstance(error, MakimonoError) else error_words(error)

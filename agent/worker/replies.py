@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Replies:
     """The answers of a run.
 
-    `asked`: the comment that requested the task; None if no comment requested it, or if the comment is gone.
-    `answered`: the run has answered a question and done nothing else. `lost`: texts of answers to comments that do not
-    exist, and of second answers to one comment."""
+    `asked`: the comment that requested the task; None if no comment requested it, or if the comment cannot be found or
+    read. `answered`: the run has answered a question and done nothing else. `lost`: texts of answers to comments that
+    do not exist, and of second answers to one comment."""
 
     replies: tuple[Reply, ...] = ()
     asked: Comment | None = None
