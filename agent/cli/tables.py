@@ -66,7 +66,7 @@ def console(stream: TextIO | None = None) -> Console:
     made = Console(**given)
     if not made.is_dumb_terminal:
         return made
-    columns, lines = shutil.get_terminal_size()  # Rich takes 80 columns for a dumb terminal
+    columns, lines = shutil.get_terminal_size()  # Rich would assume 80 columns for a dumb terminal
     return Console(**given, width=columns, height=lines)
 
 

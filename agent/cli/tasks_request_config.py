@@ -48,7 +48,7 @@ def tasks(
 
     state: CliState = context.obj
     if status is not None:
-        status_of(status)  # a wrong status is refused while there is no ledger too
+        status_of(status)  # a wrong status is refused even if there is no ledger
     if watch:
         return watch_tasks.watch(state, status, limit, lambda row: _listed(state, row, short=True))
     look, missing, is_empty = watch_tasks.Look([], {}, []), list[str](), True

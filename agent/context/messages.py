@@ -78,9 +78,9 @@ class MessageStore:
         self.context_length = provider.context_length
         self.origin = Origin(provider.wire, provider.model)
         self.counter = counter or counter_for(provider.model, ratios)
-        # `redact` masks the texts of every role, since a model repeats secrets that it has read.
+        # `redact` masks the texts of every role, since a model may repeat secrets that it has read.
         self.redact = masker_of(settings)
-        # the field `tokens` of a record has a fixed meaning, independent of learnt ratios
+        # the field `tokens` of a record is counted without learnt ratios, so that its meaning does not change
         self.plain = plain(self.counter)
         durability = settings.context_storage.durability
         self.summaries = summaries or SummaryStore(self.context_dir, durability=durability, redact=self.redact)
@@ -511,7 +511,8 @@ class MessageStore:
         if self._file.refresh():
             before = self._survey.calls
             self._stale = True
-            self._load()  # without the old index: its offsets may be wrong in the changed file
+            # all lines are read again, since the offsets of the old index may be wrong in the changed file
+            self._load()
             self._derive()
             self._close_gaps(before)
         elif self._stale:

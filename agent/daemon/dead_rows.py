@@ -118,7 +118,8 @@ class DeadRows:
             return True
         pid = living_holder(row.lease_owner)
         if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
-            proc.kill_group(pid)  # its lock is gone, since the task's folder was removed
+            # the worker lives although nobody holds its lock, since the task's folder was removed
+            proc.kill_group(pid)
             proc.wait_gone(pid)
         process_groups.end_tree(self.settings.base_dir, row.uuid)
         return False

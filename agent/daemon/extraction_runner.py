@@ -153,7 +153,7 @@ class ExtractionRunner:
     def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
         try:
             self._process, self._report = forkserver.fork(self.context, target, self.wiring.settings, what)
-        except (OSError, EOFError) as error:  # this host has no free process or descriptor
+        except (OSError, EOFError) as error:  # no process or descriptor is free, or the forkserver has ended
             uuid = what if isinstance(what, str) else ""
             self.wiring.events.emit("memory_unavailable", uuid=uuid, error=reason(error))
             return

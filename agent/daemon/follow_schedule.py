@@ -60,7 +60,8 @@ class FollowSchedule:
             return False
         found = (*(last or (0, False)), *position(self.wiring.settings.base_dir))
         is_first, is_new, self._before = self._before is None, found != self._before, found
-        is_useless = not is_new and now < self._again_at  # the last process that followed the log changed nothing
+        # the last process that followed the log changed nothing, and the pause after it is not over
+        is_useless = not is_new and now < self._again_at
         if is_useless or not (is_first or self._is_behind(found)):
             return False
         self._again_at = now + PAUSE_SECONDS

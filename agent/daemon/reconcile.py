@@ -124,7 +124,7 @@ def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
             # that.
             now = wiring.ledger.get(row.uuid)
             if now is not None and now.status not in CLOSED_STATUSES:
-                with suppress(ClaimLost):  # another process has claimed or closed the row meanwhile
+                with suppress(ClaimLost):  # another process has claimed or closed the row meanwhile: it keeps it
                     _settle(wiring, now, folder)
                     adopted.append(row.uuid)
     items.finish()

@@ -122,9 +122,8 @@ class Site:
     async def close(self) -> None:
         """End the streams of events and the threads of the site."""
         self.is_closing.set()
-        with suppress(
-            TimeoutError
-        ):  # the watcher closes its ledger in a thread of the pool, whose threads may all hang
+        # the watcher closes its ledger in a thread of the pool, and the wait times out if all these threads hang
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.watcher.close(), CLOSE_SECONDS)
         for pool in (self.threads, self.waiting_threads, self.large_threads):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -301,7 +300,7 @@ class Site:
         itself."""
         if request.scope.get("is_bearer"):
             return True
-        has_origin = request.headers.get("origin") is not None  # `RequestChecks` has compared the header `Origin`
+        has_origin = request.headers.get("origin") is not None  # `RequestChecks` has refused other origins
         cookie = request.scope.get("form_cookie", "")
         return has_origin and self.access.is_form_token(cookie, form.get(rules.FORM_FIELD, ""))
 

@@ -106,7 +106,7 @@ def page_from(path: Path, start: int, count: int) -> FileWindow:
     while not window.records and window.end < window.size and window.end - window.start < MOST_SKIPPED:
         later = read_from(path, window.end, count)
         if later.end == window.end:
-            break  # an unfinished write
+            break  # no line follows that is completely written
         window = replace(later, start=window.start, damage=(*window.damage, *later.damage))
     return window
 
@@ -256,7 +256,7 @@ def _start_of_lines(descriptor: int, end: int, count: int) -> int:
         at = size
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             if position + at + 1 == end:
-                continue  # the newline of the last line
+                continue  # this newline ends the last line, and no line begins after it
             taken += min(begin - position - at - 1, LONGEST_LINE)
             if found and taken > MOST_BYTES:
                 return begin

@@ -177,7 +177,7 @@ class LedgerReader:
                 )
                 for setting in settings:
                     database.execute(f"SET {setting}")
-                if hasattr(database, "session_settings"):  # for a connection that is opened again
+                if hasattr(database, "session_settings"):  # they are set again on each new connection
                     database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:

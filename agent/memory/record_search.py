@@ -94,7 +94,8 @@ class RecordSearch:
         """key of a record → share of the record that the query contains, for short records (`containment.py`)."""
         short = {key: row["text"] for key, row in rows.items() if len(row["text"]) <= LONGEST_TEXT}
         texts = {key: text for key, text in short.items() if share.may_hold(terms[key])}
-        self.terms("\n".join(texts.values()))  # one call computes the stems of all texts
+        # one call for all texts fills the cache of stems, which the calls of `share` then read
+        self.terms("\n".join(texts.values()))
         return {key: found for key, text in texts.items() if (found := share(text))}
 
     @cached_property

@@ -428,9 +428,8 @@ class MemoryStore:
             if dry_run:
                 found = forget.select(parts.database, selector)
                 jobs: tuple[str, ...] = ()
-                with suppress(
-                    MemoryUnavailable
-                ):  # the jobs may be in the database of a shared log that does not answer
+                # no jobs are listed if they are in the database of a shared log that does not answer
+                with suppress(MemoryUnavailable):
                     jobs = parts.jobs.with_errors(found.sessions, selector)
                 return Forgotten(
                     tuple(sorted(found.events)),

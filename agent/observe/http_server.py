@@ -57,7 +57,8 @@ class HttpServer:
     def close(self) -> None:
         """Stop listening; requests that are being answered are not waited for, and the end of the process ends them."""
         if self._server is not None and self._thread is not None:
-            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which otherwise looks twice a second
+            # this wakes the server's thread, which otherwise checks only twice a second whether it has to end
+            self._server.socket.shutdown(socket.SHUT_RDWR)
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()

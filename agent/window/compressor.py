@@ -108,7 +108,8 @@ class ContextCompressor:
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
         self.failures = self._weak()  # number of compactions in a row that were necessary and freed too little
-        self.rest_until = 0  # number of tokens in use below which no further compaction is tried
+        # number of tokens in use below which no further compaction is tried, unless the request does not fit
+        self.rest_until = 0
         self.writer = SummaryWriter(
             message_store,
             summary_store,
@@ -387,8 +388,8 @@ class ContextCompressor:
         # twice in a row. If a reset that frees less than a tenth of the view is not enough, or all messages belong to
         # the newest turn, the carry-over is shortened, and then the summary is removed.
         end = end or self.message_store.index.cut.end_seq
-        # a request that is over the limit only because its estimate may be too low: the reset must free a tenth of the
-        # view
+        # If the request is over the limit only because its estimate may be too low (`doubt`), the reset must free a
+        # tenth of the view.
         sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
         last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
         for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():

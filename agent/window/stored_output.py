@@ -45,7 +45,8 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
     """
     result = recorded_output(record)
     name = record.get("output")
-    is_notice = result.startswith("(") and "\n" not in result  # one line in parentheses replaces binary output
+    # a result of one line in parentheses is the notice that stands in place of binary output
+    is_notice = result.startswith("(") and "\n" not in result
     if folder is not None and isinstance(name, str) and _NAME.fullmatch(name) and not is_notice:
         try:
             found = FailureLines(_stored(folder / name))

@@ -200,7 +200,8 @@ class PiecewiseSummary:
                 if shrinks > SHRINKS:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
-                self.client.input_limit = room  # the client limits the answer to a third of it
+                # the client also limits the length of the answer to a third of its `input_limit`
+                self.client.input_limit = room
                 transcript.limit(self._tokens_left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")

@@ -94,7 +94,7 @@ class SummaryWriter:
         store = self.message_store
         folder = store.context_dir
         cut = store.index.cut
-        self.client.input_limit = limits.input_limit  # an error may have lowered the client's limit
+        self.client.input_limit = limits.input_limit  # an earlier refusal may have lowered it
         pieces = PiecewiseSummary(
             folder,
             self.client,

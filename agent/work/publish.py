@@ -186,7 +186,7 @@ class Publisher:
 
         name = f"{PUSH}{head}"
         if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
-            do()  # the commit was pushed, and the branch was removed later (`concurrent_changes.py` detected it)
+            do()  # the pushed branch was removed later (`concurrent_changes.py` detected it), so it is pushed again
         self.effects.once(name, look_up, do, branch=branch, commit=head)
         self._remove_objects()
         if self.workspace.state.pushed != head:

@@ -315,7 +315,7 @@ class GitHubForge:
             try:
                 project, item = self.items.get(key)
             except IssueUnreadable:
-                return "stop"  # deleted, moved, or not visible any more: its task must stop
+                return "stop"  # the issue cannot be read (deleted, moved or hidden), so its task has to stop
             wish = self.labels.requested(self.items.label_names(item), str(item.get("state")))
             return wish or ("stop" if was_unassigned(self, key, project, item) else None)
 

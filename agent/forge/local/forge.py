@@ -128,7 +128,7 @@ class LocalForge:
         return True
 
     def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract of a forge defines the parameters
-        return ""  # every person who can edit an issue's file can also set its labels
+        return ""  # no edit is reported, since who can edit an issue's file can also set its labels
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         news, following, problems = self._comments(key).since(cursor, self._text(key) if cursor else None)
