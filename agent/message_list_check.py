@@ -75,13 +75,13 @@ class Shape:
     """
 
     count: int = 0
-    system: bool = False  # the first message of the list is a system message
-    late_user: bool = False  # the first message that is not a system message is not a user message
-    # Two consecutive messages are of one side (user or assistant), which strict templates refuse.
+    system: bool = False  # whether the first message of the list is a system message
+    late_user: bool = False  # whether the first message that is not a system message is not a user message
+    # Whether two consecutive messages are of one side (user or assistant), which strict templates refuse.
     adjacent: bool = False
     last_role: str = ""  # role of the newest message that is not a system message
     ids: set[str] = field(default_factory=set)  # the id of every tool call in the list
-    user_after_tool: bool = False  # a user message directly follows the result of a tool call
+    user_after_tool: bool = False  # whether a user message directly follows the result of a tool call
     answers: int = 0  # number of assistant messages in the list
     # Name of a field that only some servers add (Gemini's thought signature, for example) → number of assistant
     # messages in which it has a value.
@@ -89,7 +89,7 @@ class Shape:
     call_fields: set[str] = field(default_factory=set)  # names of the fields that only some servers add, in tool calls
     # names of the fields that only some servers add, in messages or calls before the last user message
     older_fields: set[str] = field(default_factory=set)
-    unsigned: bool = False  # in some assistant message the first tool call has no field of `call_fields`
+    unsigned: bool = False  # whether in some assistant message the first tool call has no field of `call_fields`
     images: int = 0  # number of pictures in the user messages of the list
     loop: int = 0  # number of messages up to and including the last user message; 0 if there is no user message
     answer: int = 0  # number of messages before the newest assistant message

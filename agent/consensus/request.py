@@ -76,7 +76,7 @@ class RequestBuilder:
     budget: int
     answer: int
     summarise: Callable[[str], str | None] = lambda _text: None
-    plain: bool = False  # the model has no tool calls, so the schema is in the system prompt
+    plain: bool = False  # whether the model has no tool calls; the schema is then in the system prompt
 
     def build(
         self,

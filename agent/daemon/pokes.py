@@ -24,7 +24,7 @@ class Pokes:
         self.spacing = LEAST_SECONDS
         self.next_at = 0.0
         self._waits = False
-        self._early = False  # a poke came before `next_at`
+        self._early = False  # whether a poke came before `next_at`
 
     def poke(self) -> None:
         """Request a poll of the source."""

@@ -177,7 +177,8 @@ class LedgerReader:
                 )
                 for setting in settings:
                     database.execute(f"SET {setting}")
-                if hasattr(database, "session_settings"):  # they are set again on each new connection
+                # the database sets these settings again on each new connection
+                if hasattr(database, "session_settings"):
                     database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:

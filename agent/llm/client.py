@@ -98,8 +98,8 @@ class ChatClient(Learner, ABC):
         "id_form",
         "said",
     )
-    is_recording: ClassVar[bool] = False  # the answers come from a recorded conversation, not from a model
-    lists_every_model: ClassVar[bool] = False  # a model that the server does not list cannot be used
+    is_recording: ClassVar[bool] = False  # whether the answers come from a recorded conversation, not a model
+    lists_every_model: ClassVar[bool] = False  # whether a model that the server does not list cannot be used
     start_advice: ClassVar[str] = ""  # how to start the server and get a model; "" for a hosted service
     key_header: ClassVar[str] = "Authorization"
     wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to the provider's API
@@ -135,17 +135,17 @@ class ChatClient(Learner, ABC):
         self.last: Answer | None = None
         self.summary: Answer | None = None  # the last answer of `get_summary`; callers read its usage
         self.lines = Lines()
-        self.alternate = False  # learnt: the chat template requires alternating roles
+        self.alternate = False  # learnt: whether the chat template requires alternating roles
         # decides which extra fields of earlier answers (such as reasoning) are sent back to the server, and learns from
         # refusals which fields the server accepts
         self.back = ReturnedFields(self.keys.wire)
         self.id_form = ""  # learnt: a pattern of the tool call ids that this server accepts
         # what the messages of the current request contain (`Shape`); None for a request outside the conversation
         self.shape: Shape | None = None
-        self.abilities: dict[str, bool] = {}  # "tools", "images": abilities of the model that the server reports
+        self.abilities: dict[str, bool] = {}  # "tools" or "images" → whether the model has this ability, by the server
         self.calling = CallMode(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
         self.pictures_refused = ""  # the error text of a refused request that had pictures
-        self.takes_no_pictures = False  # learnt: a request that was refused with pictures succeeded without them
+        self.takes_no_pictures = False  # learnt: whether a request that was refused with pictures succeeded without
         self.most_output = 0  # learnt: the model's maximum number of output tokens
         self._asked_output = 0  # the maximum answer length, in tokens, that the newest request contained
         # the context window of the loaded model, None before the server has reported it

@@ -56,13 +56,13 @@ class OpenAIClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # learnt: the server uses the other name of the parameter for the maximum length of the answer
+        # learnt: whether the server uses the other name of the parameter for the maximum length of the answer
         self.swapped = False
         self._offered: tuple[set[str], bytes] | None = None
         self._written: wire_openai.WrittenRequest | None = None
         self._asked_window = False
         self.cuts = False  # whether the server is known to truncate prompts
-        self.no_null = False  # learnt: the server refuses `content: null` in a message with tool calls
+        self.no_null = False  # learnt: whether the server refuses `content: null` in a message with tool calls
         self._plainer = list(PLAINER)  # the entries of PLAINER that `try_plainer` has not tried yet
         # the values of `dropped` and `swapped` before the attempts of `try_plainer`
         self._untried: tuple[set[str], bool] | None = None

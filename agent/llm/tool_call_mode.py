@@ -47,7 +47,7 @@ class CallMode:
         self.store = store
         self.able = able
         self.emit = emit
-        self.refused = False  # learnt: the server refuses tools for this model
+        self.refused = False  # learnt: whether the server refuses tools for this model
         # the error of the first refusal of a request, while the request is tried without tools
         self._trying: ModelError | None = None
         # the error with which the first form of a request was refused, while other forms are tried

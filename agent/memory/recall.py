@@ -117,7 +117,7 @@ class TaskRecall:
             and hit.session_id != self.session_id
             and hit.event_id not in known
         ]
-        # of events with the same text only the best is used: each task of an issue has an event with the text of the issue
+        # of events with the same text only the best is used: each task of an issue has an event with the issue's text
         each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}
         events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]

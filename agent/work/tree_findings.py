@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TreeFindings(NamedTuple):
-    """`reasons` are against a publication; `notes` are for a person and do not prevent a publication."""
+    """`reasons` prevent a publication; `notes` are for a person and do not prevent a publication."""
 
     reasons: list[str]
     notes: list[str]

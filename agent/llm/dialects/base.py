@@ -34,12 +34,12 @@ class When(Enum):
 class Roles:
     """A server's rules for the list of messages.  Each flag of `Roles` that is True makes the server stricter."""
 
-    one_system: bool = False  # the server accepts at most one system message, and only as the first message
-    user_first: bool = False  # the server demands that the first message after the system message is a user message
-    no_neighbours: bool = False  # the server refuses consecutive messages of the same role, except for tool results
-    no_user_after_tool: bool = False  # the server refuses a user message directly after a tool message
-    no_empty_assistant: bool = False  # the server refuses an assistant message with neither text nor tool calls
-    # the server refuses `content: null` in a message with tool calls; the content must be a text
+    one_system: bool = False  # whether the server accepts at most one system message, and only as the first message
+    user_first: bool = False  # whether the first message after the system message must be a user message
+    no_neighbours: bool = False  # whether the server refuses consecutive messages of one role, except tool results
+    no_user_after_tool: bool = False  # whether the server refuses a user message directly after a tool message
+    no_empty_assistant: bool = False  # whether the server refuses an assistant message with neither text nor tool calls
+    # whether the server refuses `content: null` in a message with tool calls; the content must then be a text
     text_beside_calls: bool = False
 
 
@@ -82,7 +82,7 @@ class Dialect:
     # the path of the model list from the root of the host; "" means `/models` below the base URL
     models_path: str = ""
     lists_names: bool = True  # whether the model list contains the names that a request has to use
-    any_name: bool = False  # the server serves one model and ignores the requested name
+    any_name: bool = False  # whether the server serves one model and ignores the requested name
     key_header: str = ""  # the header of the API key; "" means the default of the client class
     # whether the server is self-hosted: it has chat templates, may start slowly, and its user configures the context
     # window
