@@ -142,7 +142,7 @@ def _part_of(text: str, label: str) -> _Part:
     """A comment in the form in which the carry-over shows it, with its label.
 
     The label is inside the fence, so that consecutive comments of one person can share a fence. The marker and the
-    author in the fence are those in the record.
+    author in the fence are taken from the text of the record.
     """
     opening = _OPENING.match(text)
     closing = [found for found in _CLOSING.finditer(text) if found.end() == len(text)]

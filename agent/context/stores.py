@@ -27,7 +27,7 @@ STORES: tuple[type[Store], ...] = (
     SummaryStore,
     CompactionStore,
 )
-"""All stores except the store of messages.jsonl, which uses them (`messages.py`)."""
+"""All stores except the store of messages.jsonl (`messages.py`), which reads and syncs other stores."""
 
 MESSAGES = "messages.jsonl"
 

@@ -3,8 +3,8 @@ log).
 
 `follow_schedule.py` compares the number of the last entry in the log, which it reads over the connection of the ledger,
 with the number of the last entry in memory.db.  `extraction_runner.py` starts the process that follows the log.  The
-same process removes the bytes of forgotten texts that remain in memory.db after a `forget` was killed, also on a host
-with a log of its own.
+process that follows the log also removes the bytes of forgotten texts that remain in memory.db after a `forget` was
+killed, also on a host with a log of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class FollowSchedule:
 
     def is_due(self) -> bool:
         """Whether the process that follows the log has to start now: memory.db lacks entries, or bytes of forgotten
-        texts remain. If hosts share the log, True at the first check too, so that entries that only this host has get
-        into the log.
+        texts remain. If hosts share the log, the first call returns True too, so that entries that only this host has
+        get into the log.
         """
         now = clock.monotonic()
         if now < self._look_at:

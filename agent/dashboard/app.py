@@ -300,7 +300,7 @@ class Site:
         itself."""
         if request.scope.get("is_bearer"):
             return True
-        has_origin = request.headers.get("origin") is not None  # `RequestChecks` has refused requests from other origins
+        has_origin = request.headers.get("origin") is not None  # `RequestChecks` refuses other sites' requests
         cookie = request.scope.get("form_cookie", "")
         return has_origin and self.access.is_form_token(cookie, form.get(rules.FORM_FIELD, ""))
 

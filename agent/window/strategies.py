@@ -1,5 +1,6 @@
-"""Defines the compaction strategies for the four values of `context_storage.strategy` (docs/design/compression.md,
-4)."""
+"""Defines the compaction strategies for the four values of `context_storage.strategy` (docs/design/compression.md, 4).
+`compressor.py` adds further means after those of a strategy: leave out the oldest groups if a summary fails, and the
+reset."""
 
 from __future__ import annotations
 
