@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.security.markdown_code import sure_code
+from agent.security.markdown_code import OpenComments, sure_code
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -41,16 +41,19 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 
     The number of removed elements is added to `found`, by rule.
 
-    Fenced code (`markdown_code.py`) is left unchanged, since a forge renders it literally.
+    Fenced code (`markdown_code.py`) is left unchanged, since a forge renders it literally. Code behind an unclosed
+    comment is part of the comment.
     """
     kept = []
     position = 0
-    cut = False
     for start, end in [*code_blocks(text), (len(text), len(text))]:
-        shown, cut = _unhide(text[position:start], found)
-        kept += [shown, text[start:end]]
+        shown, cut = _unhide(text[position:start], found, is_last=start == len(text))
+        kept.append(shown)
+        if cut:
+            return "".join(kept), True
+        kept.append(text[start:end])
         position = end
-    return "".join(kept), cut
+    return "".join(kept), False
 
 
 def code_blocks(text: str) -> list[tuple[int, int]]:
@@ -62,10 +65,10 @@ def code_blocks(text: str) -> list[tuple[int, int]]:
     return [(text.find("\n", one.start), text.rfind("\n", one.start, one.end - 1) + 1) for one in blocks]
 
 
-def _unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
+def _unhide(text: str, found: Counter[str], *, is_last: bool) -> tuple[str, bool]:
     cut = False
     if OPEN in text:
-        text, cut = _without_comments(text, found)
+        text, cut = _without_comments(text, found, is_last=is_last)
     if "<" in text:
         text = _without_hidden(text, found)
         text = _counted(_DETAILS, "", text, found, "PI-18")
@@ -83,12 +86,22 @@ def defused(text: str) -> str:
     return text.replace(OPEN, "&lt;!--")
 
 
-def _without_comments(text: str, found: Counter[str]) -> tuple[str, bool]:
+def _without_comments(text: str, found: Counter[str], *, is_last: bool) -> tuple[str, bool]:
+    """(`text` without HTML comments, whether an unclosed comment cut off its end).
+
+    In a text before a block that surely is code (not `is_last`), the page shows an unclosed comment in a paragraph as
+    text (spec.commonmark.org/0.31.2, 6.6 "Raw HTML"), so its opener is escaped.
+    """
     kept = []
     position = 0
+    comments = OpenComments(text)
     while (start := text.find(OPEN, position)) >= 0:
         kept.append(text[position:start])
-        end = text.find(CLOSE, start + len(OPEN))
+        end = text.find(CLOSE, start + len("<!"))
+        if comments.stays_open(start, end if end >= 0 else len(text), position):
+            end = -1
+        elif end < 0 and not is_last:
+            return "".join((*kept, defused(text[start:]))), False
         if end < 0:
             found["PI-03"] += 1
             return "".join(kept), True

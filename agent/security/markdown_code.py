@@ -35,6 +35,8 @@ _BLANK = re.compile(r"[ \t]*+")
 _RUN = re.compile(r"`{3,}+|~{3,}+")
 _CLOSING = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+")
 _BEFORE_FENCE = re.compile(r"(?>(?:[\W\d_]|(?<=\[)[xX](?=\]))*)")
+_BLANK_LINE = re.compile(r"\n[ \t]*+\n")
+_ITEM = re.compile(r"^[ \t>]*+(?:[-+*]|[0-9]{1,9}[.)]|\[\^)", re.MULTILINE)
 _SPACES = re.compile(r" *+")
 _BULLET = re.compile(r" {0,3}[-+*] {1,4}")
 _HTML = re.compile(r"(?>(?:[^\w<`\r\n]|\d|(?<=\[)[xX](?=\]))*)<(?=[A-Za-z/!?])")
@@ -87,6 +89,69 @@ def closed(text: str) -> str:
         return f"{text}{line_end}{doubt.fence}"
     rest = _RAW_BEGINS.sub(lambda tag: f"<{APART}{tag[0][1:]}", _RUN.sub(rf"{APART}\g<0>", text[doubt.start :]))
     return text[: doubt.start] + rest
+
+
+class OpenComments:
+    """Finds the HTML comments of `text` that may be open in the page although a `-->` follows: a line before the `-->`
+    ends the raw HTML that the comment is part of, so that the `-->` is text (4.6 "HTML blocks").
+
+    The comments are asked about in their order, so that each line is read once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._read = 0  # offset up to which lines were read
+        self._above: list[str] = []  # text before the first tag of the lines since the last blank line, see `_add`
+        found = _ITEM.search(text)
+        self._first_item = found.start() if found else len(text)
+
+    def stays_open(self, start: int, end: int, known: int) -> bool:
+        """Whether the comment from `start` to the `-->` at `end` may be open; the comment before it ends at `known`,
+        which is 0 without one."""
+        text = self.text
+        if text.find("\n", start, end) < 0:
+            return False
+        line = text.rfind("\n", 0, start) + 1
+        tag = _HTML.match(text, line, start + 5)
+        is_first = tag is not None and tag.end() - 1 == start
+        if tag is None and known > line and text.rfind("<!--", line, known) < 0:
+            return True  # the line is the last one of another comment, and may end its HTML
+        if tag is not None and not is_first and _RAW.match(text, tag.end()):
+            return True  # such HTML ends with the line of its own end
+        self._read_lines(line)
+        if tag is None and not self._above:
+            return False  # a paragraph
+        if (self._above or not is_first) and _BLANK_LINE.search(text, start, end):
+            return True
+        prefixes = [*self._above, text[line : tag.end() - 1]] if tag is not None else self._above
+        return any(self._leaves(prefix, start, end) for prefix in prefixes)
+
+    def _read_lines(self, line: int) -> None:
+        while self._read < line:
+            begin, (end, self._read) = self._read, _line(self.text, self._read)
+            if _BLANK.fullmatch(self.text, begin, end):
+                self._above = []
+            elif (tag := _HTML.match(self.text, begin, end)) is not None and self.text[tag.end()] not in "!?":
+                self._add(self.text[begin : tag.end() - 1])
+
+    def _add(self, prefix: str) -> None:
+        """Keep at most two prefixes: of those with the same number of `>` only the longest, since a line that leaves
+        the others leaves it too; of two numbers each line leaves one."""
+        marks = prefix.count(">")
+        same = [one for one in self._above if one.count(">") == marks]
+        others = [one for one in self._above if one.count(">") != marks]
+        self._above = [max([*same, prefix], key=_width), *others[:1]]
+
+    def _leaves(self, prefix: str, start: int, end: int) -> bool:
+        """Whether a line of the comment may leave the list or the quotation in which `prefix` is before its HTML."""
+        width, marks = _width(prefix), prefix.count(">")
+        if not prefix.strip() and self._first_item > start:
+            return False
+        rows = (row for row in self.text[start : end + 1].expandtabs(4).split("\n")[1:] if row.strip())
+        return any(row[:width].strip(" >") or row[:width].count(">") != marks for row in rows)
+
+
+def _width(prefix: str) -> int:
+    return len(prefix.expandtabs(4))
 
 
 def _walk(text: str) -> Iterator[Code | Doubt]:

@@ -5,9 +5,11 @@ import sys
 import unicodedata
 
 import pytest
+from cpu_time import cpu_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from length import either
+from markdown_it import MarkdownIt
 
 from agent.security import invisible_characters
 from agent.security.sanitise import Cleaned, clean, output
@@ -211,3 +213,86 @@ def test_cleaning_leaves_nothing_to_clean(text):
     again = clean(cleaned.text)
     assert not set(again.findings) & {"PI-02", "PI-03", "PI-05", "PI-06", "PI-07", "PI-08", "PI-10", "PI-14"}
     assert not invisible_characters.removable(cleaned.text)
+
+
+PAGE = MarkdownIt("commonmark", {"html": True})
+
+
+def in_the_page(text):
+    """The page that a browser shows, without comments."""
+    return re.sub(r"<!--(?:>|->|.*?(?:-->|\Z))", "", PAGE.render(text), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<div>\nfoo <!-- open\n\n```\ncode\n```\n\nMARK1",
+        "<div> <!-- open\n\n```\ncode\n```\n\nMARK1",
+        "<div>\nfoo <!-- open\n\n```\ncode\n```\n\n--> MARK1",
+        "- <div>\n  foo <!-- open\n\n  ```\n  code\n  ```\n\nMARK1",
+        "<!-- open\n\n```\ncode\n```\n\nMARK1",
+        "<div>\n<!-- a\n\nb --> MARK1",
+        "<!-- a --> <!-- b\n\nc --> MARK1",
+        "<!-- a\n\nb --> <!-- c\n\nd --> MARK1",
+    ],
+)
+def test_a_comment_that_no_line_of_the_page_ends_hides_all_that_follows(text):
+    assert "MARK1" not in in_the_page(text)
+    cleaned = clean(text)
+    assert "MARK1" not in cleaned.text
+    assert cleaned.truncated
+    assert cleaned.findings["PI-03"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "foo <!-- open\n\n```\ncode\n```\n\nMARK1",
+        "foo <!-- MARK1\n```\n-->\n```\n",
+        "The opener `<!--` begins one.\n\n```\ncode\n```\n\nMARK1",
+        "~~~ <!--\ncode\n~~~\nMARK1",
+        "<!-- a -->\n<!-- b\n\nc -->\n\nMARK1",
+        "<details> <!-- a -->\n\n```\n<!-- code\n```\n\n</details>\n\nMARK1",
+    ],
+)
+def test_a_comment_that_the_page_shows_as_text_hides_nothing(text):
+    assert "MARK1" in in_the_page(text)
+    cleaned = clean(text)
+    assert "MARK1" in cleaned.text
+    assert not cleaned.truncated
+    assert "PI-03" not in cleaned.findings
+    assert clean(cleaned.text).text == cleaned.text
+
+
+PIECES = [
+    "<!--",
+    "-->",
+    "<!-- a -->",
+    "MARK ",
+    "MARK\n",
+    "foo ",
+    "<div>",
+    "</div>",
+    "<b>",
+    "\n",
+    "\n\n",
+    "```\n",
+    "  ",
+    "- ",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=16))
+@settings(max_examples=either(200, 20_000), deadline=None)
+def test_no_text_in_a_comment_of_the_page_is_left(pieces):
+    text = "".join(piece.replace("MARK", f"MARK{number};") for number, piece in enumerate(pieces))
+    marks = set(re.findall(r"MARK[0-9]+;", clean(text).text))
+    assert marks <= set(re.findall(r"MARK[0-9]+;", in_the_page(text)))
+
+
+@pytest.mark.parametrize("piece", ["<div>\n<!-- a\nb -->", "> <!--\n> --> ", "<!-- a --> <!-- b\n--> ", "<!-->"])
+def test_the_search_for_open_comments_is_linear(piece):
+    def seconds(size):
+        return cpu_seconds(clean, piece * (size // len(piece)))
+
+    assert seconds(200_000) < 8 * max(seconds(50_000), 0.02)
