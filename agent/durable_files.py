@@ -134,10 +134,10 @@ def claim_dir(path: Path, mode: int) -> Path:
         make_dir(path, mode)
         status = path.stat()
         unused = is_unused(path)
-    except OSError as error:  # the directory or a parent cannot be read or entered
+    except OSError as error:  # for example, the directory or a parent cannot be entered
         raise DiskError(f"cannot use {os.fspath(path)}: {advice(error)}") from error
     if status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR and unused:
-        with suppress(OSError):  # the file system may have no modes
+        with suppress(OSError):  # a file system without modes refuses this, and the mode stays
             path.chmod(mode)
     return path
 

@@ -100,7 +100,8 @@ class PlugInRefused(ConfigError):
 
 
 class CommandRefused(ConfigError):
-    """A configured command is not run, since other users can write its program or the file that configures it."""
+    """A configured command is not run: other users can write its program or the file that configures it, or the place
+    where it is set may set no command."""
 
     code = "command_refused"
 

@@ -59,7 +59,7 @@ def _is_open(path: Path) -> bool:
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        with suppress(OSError):  # the process has ended, or belongs to another user
+        with suppress(OSError):  # a process that has ended, or is another user's, is left out
             for descriptor in os.scandir(f"{entry.path}/fd"):
                 with suppress(OSError):
                     found = os.stat(descriptor.path)  # noqa: PTH116 - the call of stat runs for thousands of descriptors

@@ -89,7 +89,7 @@ def folded(text: str, width: int) -> list[str]:
         words += chop_cells(word, width - indent) if is_prose else [word]
     made = words[:1]
     for word in words[1:]:
-        is_value = cell_len(made[-1]) < indent  # only the name is on the line so far
+        is_value = cell_len(made[-1]) < indent  # True while the line has only the name
         if is_value or cell_len(made[-1] + word) <= width:
             made[-1] += word
         else:

@@ -88,7 +88,7 @@ class ExtractionRunner:
                     forkserver.send_signal(self._process, signal.SIGKILL)
                 return
             self._reap()
-            look = True  # another job may be due now
+            look = True  # a job has ended, so another one may be due
         now = clock.monotonic()
         if starts and (request := self._request()) is not None:
             self._start_index(request)

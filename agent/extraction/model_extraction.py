@@ -101,7 +101,7 @@ class ModelExtraction:
         for name in found.get("shown") or ():
             try:
                 record = self.writer.store.get_memory_record(str(name))
-            except UsageError:  # somebody has forgotten the record since the request
+            except UsageError:  # the record was forgotten since the request, and is left out
                 continue
             shown += [record] if record.status == "active" else []
         return shown

@@ -301,7 +301,7 @@ def walk(
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            except PermissionError as error:  # the folder may be listed, but not entered
+            except PermissionError as error:  # for example, the folder may be listed, but not entered
                 if on_error is None or not above:
                     raise
                 denied = error

@@ -210,7 +210,7 @@ class RestClient(ABC):
 
     def _next(self, link: str) -> str | None:
         """Path and query of the next page of a list, from the `Link` header: the path without the prefix of the API;
-        None after the last page. The host and sub-path in the header are ignored."""
+        None after the last page. The host and sub-path in the `Link` header are ignored."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")

@@ -267,7 +267,7 @@ class CommentPoller:
         If the label shows an end of the task, the label is newer than the row, and the row gets the status that the
         label shows.
         """
-        with suppress(IssueUnreadable):  # the issue was deleted, so it has no label
+        with suppress(IssueUnreadable):  # the issue is gone or hidden: no label can be read
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)
             if status is None:
                 return False
@@ -366,7 +366,7 @@ class CommentPoller:
             row,
             started_by=asking.id,
             user=asking.author,
-            seen=partial(self.seen.show, row.key, asking),  # shows that the comment was read, unless `read` has done so
+            seen=partial(self.seen.show, row.key, asking),  # adds the reaction 👀 to the comment, unless it has one
         )
         if refused == "limit":
             self._answer_comment(row, asking, "limit")

@@ -185,8 +185,8 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
     """The number of the last attempt that wrote a replica of the task, possibly on another host; 0 if there is no
     replica.
 
-    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`). The
-    number is also 0 when the storage of the replica does not answer.
+    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`). If the
+    storage of the replica does not answer, the result is 0 too.
     """
     if settings.context_storage.replica is None:
         return 0
@@ -258,7 +258,7 @@ def _counters(folder: Path) -> dict[str, int | float]:
         int(newest["seq"]) if newest else 0,
         sums.cost,
     )
-    with suppress(MakimonoError):  # inherited.json cannot be read, so nothing is subtracted
+    with suppress(MakimonoError):  # without a readable inherited.json, nothing is subtracted
         counted = counted.exceeding(Totals.inherited(folder))
     return {
         "last_seq": found.last_seq,

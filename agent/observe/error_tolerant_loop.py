@@ -88,7 +88,7 @@ class ItemLoop:
         except ForgeLimited and an error that ends the loop."""
         try:
             yield
-        except ForgeLimited:  # further requests would only make the rate limit last longer
+        except ForgeLimited:  # the loop ends, since further requests would make the rate limit last longer
             self.begin_anew()
             raise
         except Exception as error:  # noqa: BLE001 - an error of one item must not end the loop

@@ -148,7 +148,7 @@ def launch(
         if not proc.wait_gone(first, GONE_SECONDS):
             proc.end_namespace(first)
     elif finished.timed_out:
-        proc.end_tree(uuid)  # bubblewrap ended before it reported its first process
+        proc.end_tree(uuid)  # the first process is unknown, so the processes are found by the uuid
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
@@ -220,5 +220,5 @@ def _report(reader: int) -> dict[str, int]:
         try:
             found |= {name: int(number) for name, number in json.loads(line).items()}
         except (ValueError, AttributeError):
-            continue  # bubblewrap was killed while it wrote this line
+            continue  # the line is incomplete, since bubblewrap was killed while it wrote
     return found

@@ -137,7 +137,7 @@ def _ends_it(pipeline: Pipeline) -> bool:
 def _subject(pipeline: Pipeline, depth: int, *, proved: bool) -> list[ProgramCall]:
     """The main program of a pipeline: the one that `xargs` starts, else the first program that does more than print.
 
-    The parts of the pipeline before that program are its input.
+    The parts of the pipeline before its main program are the input of that program.
     """
     members = pipeline.members
     feeding = [number for number, words in enumerate(members) if number and "xargs" in words[:1]]

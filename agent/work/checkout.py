@@ -73,7 +73,7 @@ class Checkout:
         index.unlink(missing_ok=True)  # ours
         lines = [lfs.pattern(path) + b" !working-tree-encoding\n" for path in found]
         if any(len(line) >= changes.ATTRIBUTES_LINE for line in lines):
-            lines = [b"* !working-tree-encoding\n"]  # git ignores a line that is too long
+            lines = [b"* !working-tree-encoding\n"]  # git ignores too long lines, so one line is for all paths
         durable_files.write_file(self.git_dir / OURS, b"".join(lines), 0o644, sync=False)
         for path, encoding in found.items():
             line = (

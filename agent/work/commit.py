@@ -134,7 +134,7 @@ class Index:
         try:
             status = durable_files.stat_beneath(self.tree, path)
         except OSError:
-            return False  # the file was removed after it was listed
+            return False  # for example, the file was removed after it was listed
         if stat.S_ISLNK(status.st_mode):
             return True
         if not stat.S_ISREG(status.st_mode):
@@ -207,7 +207,7 @@ def holes_of(tree: Path, path: str, status: os.stat_result, enough: int) -> int:
             except OSError:  # the error ENXIO means a hole up to the end of the file
                 position = status.st_size
             found += max(0, position - start)
-    except OSError:  # the file was truncated in the meantime
+    except OSError:  # for example, the file was truncated meanwhile: the sum so far is used
         pass
     finally:
         os.close(opened)

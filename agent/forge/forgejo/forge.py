@@ -85,9 +85,9 @@ class ForgejoForge:
         self.wire = ForgejoWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Repositories(self.wire, section)
         self.mover = LabelMover(self.wire, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # refusals of issues and other problems that were reported already
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue → who asked for work on it
         self._own_comments: set[str] = set()
         # task key → (time of the issue's last change, whether the bot was removed from the issue's assignees during the
         # run)

@@ -76,7 +76,7 @@ class LabelMover:
         path = f"{project.path}/labels"
         known = self.wire.facts.find(self._fact(project))
         found = (self._read(project) if known is None else known).get(name)
-        if found is None and known is not None:  # somebody may have made the label after the facts were stored
+        if found is None and known is not None:  # the stored facts may be older than the label
             found = self._read(project).get(name)
         if found is None:
             body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}

@@ -223,7 +223,7 @@ class Repositories:
             teams = self.wire.get(f"{project.path}/teams")
             all_write = all(_writes_code(team) for team in teams)
         except ForgeRefused as error:
-            all_write = error.status == 405  # the repository belongs to a person, so it has no teams
+            all_write = error.status == 405  # 405: the repository belongs to a person, and has no teams
         except ForgeAccessRefused:
             all_write = False
         found = Assignees(names, all_write)

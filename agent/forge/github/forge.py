@@ -89,10 +89,10 @@ class GitHubForge:
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
         self.items = TaskItems(self.wire, self.places, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # refusals of issues and other problems that were reported already
         # GitHub does not count a request for `/rate_limit` against the rate limit
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue → who asked for work on it
         self._own_comments: set[str] = set()
         self.states: dict[TaskKey, tuple[str, bool]] = {}  # task → time of change, whether the bot was unassigned
         self.asked_by: dict[TaskKey, Any] = {}  # task → the account that asked for the work, None if it is unknown

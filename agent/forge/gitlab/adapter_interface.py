@@ -26,8 +26,8 @@ class GitLabAdapter(Forge, Protocol):
     `groups`: owners of the account's projects that are groups, not people. `members`: (time of the request by the
     monotonic clock, the (path, project) of each project of which the account is a member); None before the first
     request. Each poll of GitLab has a new task getter, so the adapter stores the facts that a later poll needs: `told`
-    (the texts of refusals that were reported already), `askers` (state of an issue → who asked for work on it) and
-    `unanswered` (the lists that GitLab did not answer).
+    (the refusals of projects and issues that were reported already), `askers` (state of an issue → who asked for work
+    on it) and `unanswered` (the lists that GitLab did not answer).
     """
 
     section: Any

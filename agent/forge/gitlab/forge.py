@@ -91,7 +91,7 @@ class GitLabForge:
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
         self.items = TaskItems(self.wire, self.places, self.labels, section.start)
-        self.told: set[str] = set()  # texts of refusals that were reported already
+        self.told: set[str] = set()  # refusals of projects and issues that were reported already
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.listed = ListedProjects(self.projects, section.owner, self.places, self.unanswered, self.told)
         self.groups: set[str] = set()  # project owners that are groups, not people
