@@ -145,6 +145,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
         plain = Image.alpha_composite(white, plain).convert("RGB")
     if size != plain.size:
         plain = plain.resize(size, Image.Resampling.LANCZOS)
+    plain.info.clear()  # Pillow would write the comment and the colour profile of the original file into the new file
     png, jpeg = BytesIO(), BytesIO()
     plain.save(png, "PNG", optimize=True)
     plain.save(jpeg, "JPEG", quality=88, optimize=True)

@@ -199,8 +199,7 @@ class Window:
         again = answers == self._overflowed_at
         self._overflowed_at = answers
         if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
-            # The rules and comments in the briefing exceeded their budgets by the server's count; they were shortened,
-            # and that is enough.
+            # The briefing exceeded its budgets by the server's count; it was shortened, and that is enough.
             return True
         if again or not self._is_for_the_answer(overflow, answer):
             self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))

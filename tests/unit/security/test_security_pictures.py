@@ -55,6 +55,20 @@ def test_metadata_goes_and_the_turn_that_it_says_is_done():
     assert not opened(picture).getexif()
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_the_comment_and_the_colour_profile_of_the_original_are_left_out(kind):
+    noise = Image.effect_noise((900, 900), 120).convert("RGB")
+    out = io.BytesIO()
+    (noise if kind == "JPEG" else noise.resize((60, 60))).save(
+        out, kind, comment=b"secret words", icc_profile=b"\0" * 128 + b"secret words"
+    )
+    assert {"JPEG": "comment", "PNG": "icc_profile"}[kind] in Image.open(out).info
+    picture = prepare(out.getvalue(), tokens=ROOM)
+    assert picture.media_type == f"image/{kind.lower()}"
+    assert b"secret words" not in picture.data
+    assert not {"comment", "icc_profile"} & opened(picture).info.keys()
+
+
 def test_what_is_transparent_is_white():
     picture = prepare(made("PNG", mode="RGBA", color=(0, 0, 0, 0)), tokens=ROOM)
     assert opened(picture).convert("RGB").getpixel((1, 1)) == (255, 255, 255)
