@@ -376,8 +376,8 @@ class MessageStore:
         """The path of current.jsonl; with an argument, the path of `context.jsonl`: current.jsonl followed by the lines
         of that file.
 
-        The two files are copied inside the kernel; a missing file counts as empty. The code that sends the request
-        removes `context.jsonl`.
+        The two files are copied inside the kernel; a missing file counts as empty. The caller removes `context.jsonl`;
+        one that a killed process left is removed when the folder is opened.
         """
         self._catch_up()
         if unsummarized_file_path is None:

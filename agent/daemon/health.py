@@ -1,11 +1,12 @@
 """Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
 
-The daemon writes `daemon-health.json` beside its lock when the content changes, and while the daemon's loop runs it
-updates the time of the file every BEAT_SECONDS. The file also has the tasks that the daemon delays by itself
-(`start_delays.py`), so that the commands and the page can say why such a task waits. `main.py health`, `GET /ready` and
-`GET /live` check the daemon's lock and the health file, so that a daemon that hangs cannot report itself as healthy. A
-start hold on a model server or on a forge (`start_holds.py`) also counts as a reason why the daemon starts no tasks.
-With start holds on single repositories only, the daemon counts as ready, because the tasks of other repositories start.
+The daemon writes the health file (`daemon-health.json`, or `daemon-HOST-health.json` if hosts may share the ledger)
+beside its lock when the content changes, and while the daemon's loop runs it updates the time of the file every
+BEAT_SECONDS. The file also has the tasks that the daemon delays by itself (`start_delays.py`), so that the commands and
+the page can say why such a task waits. `main.py health`, `GET /ready` and `GET /live` check the daemon's lock and the
+health file, so that a daemon that hangs cannot report itself as healthy. A start hold on a model server or on a forge
+(`start_holds.py`) also counts as a reason why the daemon starts no tasks. With start holds on single repositories only,
+the daemon counts as ready, because the tasks of other repositories start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SILENT_SECONDS = 60.0
 """Seconds without a round of the daemon's loop after which the daemon counts as hung; waiting for a busy ledger takes
 at most half of that time."""
 MOST_DELAYS = 200
-"""Maximum number of delayed tasks that the file names."""
+"""Maximum number of delayed tasks that the health file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Health:
 
 
 class HealthFile:
-    """Writes `daemon-health.json` for the daemon. If the health file cannot be written, the daemon continues, and the
-    file becomes outdated."""
+    """Writes the health file of the daemon. If the health file cannot be written, the daemon continues, and the file
+    becomes outdated."""
 
     def __init__(self, settings: Settings) -> None:
         self.path = path_of(settings)

@@ -83,9 +83,8 @@ def _result(settings: Settings, job: str, arguments: tuple[Any, ...], seconds: f
 
 def main() -> None:
     """Entry point of the helper process."""
-    signal.alarm(
-        int(SECONDS + WAIT_SECONDS)
-    )  # ends this process even if the command `dashboard`, which would end it, is gone
+    # the alarm ends this process even if the command `dashboard`, which would end it, is gone
+    signal.alarm(int(SECONDS + WAIT_SECONDS))
     settings, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - unpickling is safe: this program wrote the data, through a pipe
     output = os.dup(1)
     os.dup2(2, 1)  # output that a library prints must not become part of the result
