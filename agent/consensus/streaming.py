@@ -3,8 +3,8 @@
 A stream belongs to one answer of one reviewer: it has any number of `stream.token` and `stream.error` events, then
 exactly one `stream.end`. If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: the consumer
 must discard the tokens from that number on, so that it does not mix the texts of two attempts. For a slow consumer
-several `stream.token` events are joined into one; `stream.error` and `stream.end` are never dropped. Votes are read
-from the whole answer and never from the stream.
+several `stream.token` events are joined into one; `stream.error` and `stream.end` are dropped only after an error of
+the consumer, which ends the streaming. Votes are read from the whole answer and never from the stream.
 """
 
 from __future__ import annotations
