@@ -81,7 +81,7 @@ class TaskExtraction:
 
     def _each(self, parts: Sequence[Callable[[], None]]) -> None:
         """Run every part, and raise the first error afterwards, so that the error of one part does not prevent the
-        others. Only Fenced and MemoryUnavailable are raised at once."""
+        others. Fenced, MemoryUnavailable and the errors of `check` are raised at once."""
         failed: Exception | None = None
         for part in parts:
             self.check()

@@ -29,8 +29,8 @@ VERSIONS = 100
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
     """Make a record active that is quarantined, invalid or superseded, with the trust `trust`; None leaves its trust as
-    it is.  An active record only gets the trust.  Raises UsageError if there is no such record, or if it is active and
-    `trust` is None."""
+    it is.  Of a record that is active already, only the trust is changed.  Raises UsageError if there is no such
+    record, or if it is active and `trust` is None."""
     row = _row(write, record_id)
     if row["status"] == "active" and trust is None:
         raise UsageError(f"memory record {record_id} is active already")
