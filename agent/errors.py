@@ -12,7 +12,7 @@
     │   ├── ReplicaAway          the storage of the replica does not answer; what it lacks is written later
     │   ├── MemoryUnavailable    memory.db cannot be read or written; tasks go on without it
     │   └── LockHeld             another process holds a lock, for example that of a task's folder
-    ├── ContextError             the folder of a task does not have the expected content
+    ├── ContextError             the stored files of a task cannot be used as requested
     ├── RecordRefused            a store refuses a record that would make its file invalid (also a ValueError)
     ├── LedgerError              the ledger refused an operation, or its database failed
     │   ├── ClaimLost            the row could not be claimed
@@ -165,7 +165,8 @@ class LockHeld(HostError):
 
 
 class ContextError(MakimonoError):
-    """The folder of a task does not have the expected content."""
+    """The stored files of a task cannot be used as requested, for example because they do not have the expected
+    content, the task has ended, or its uuid cannot name a folder."""
 
     code = "context"
 

@@ -123,7 +123,7 @@ def _pattern(folder: int, name: str, path: str, status: os.stat_result) -> str:
     try:
         opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return ""  # git cannot read this rules file either
+        return ""  # git cannot read this rules file either, so it does no harm
     try:
         match = _MANY_STARS.search(os.read(opened, status.st_size))
     except OSError:

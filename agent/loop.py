@@ -92,9 +92,9 @@ class Loop:
 
     `new_comments` yields the comments of people that arrived since its last call, and moves its cursor when the last
     comment was appended; with the argument True it queries the forge even if the interval between queries has not
-    passed.  `heartbeat` writes the present time and the counters of the task into the task's row in one UPDATE.
-    `checkpoint` publishes intermediate results of the task.  `heartbeat` and `checkpoint` raise Fenced if another
-    attempt owns the task.
+    passed. `heartbeat` writes the present time and the counters of the task into the task's row in one UPDATE.
+    `checkpoint` publishes intermediate results of the task. `heartbeat` and `checkpoint` raise Fenced if this attempt
+    does not own the task any more.
     """
 
     context: TaskContextManager

@@ -126,7 +126,7 @@ class MessageReader:
         """
         looked = _looked(spans)
         if looked != self._looked:
-            self._looked = None  # if an error ends this call, the next call compares the files again
+            self._looked = None  # if an error ends this call, the next call must not count the list as read
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
             except FileNotFoundError:  # the last file was removed just now; the list counts as empty

@@ -359,9 +359,9 @@ class TaskContextManager:
     def paused(self, reason: str, message: str = "", *, notify_at: datetime | None = None) -> Status:
         """Pause the task: set the status paused, and the column `outcome` to `reason`; the folder stays in running/.
 
-        With a `message` the row also gets an error, which the next claim removes. If a person requested a pause
-        meanwhile, `outcome` is `paused` instead of `reason`. If a person requested a stop, the row is closed as
-        stopped, and the daemon does the other steps of the end. Returns the status of the row.
+        With a `message` the row also gets an error, which the next claim removes. If a pause was requested meanwhile,
+        `outcome` is `paused` instead of `reason`. If a stop was requested, the row is closed as stopped, and the daemon
+        does the other steps of the end. Returns the status of the row.
 
         `notify_at`: the time when the daemon shows the pause on the issue, unless it was shown before
         (`Ledger.mark_notified`).

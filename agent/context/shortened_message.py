@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LEAST = {"tool": 240, "user": 480}
 """Minimum bytes of a shortened message, by role; the statement takes about 120 of them.
 
-A user's message contains text of people or commands between two fence lines, which must both stay.
+A user's message may contain a text of people or commands between two fence lines, which must both stay.
 """
 
 ROLES = frozenset(LEAST)

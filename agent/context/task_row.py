@@ -191,7 +191,7 @@ class TaskRow:
         )
 
     def pause(self, reason: str, counters: Json, notify_at: str | None = None, *, unremembered: bool = False) -> Status:
-        """Pause the task in the row and release the lease. Returns STOPPED if a person requested a stop in the
+        """Pause the task in the row and release the lease. Returns PAUSED, or STOPPED if a stop was requested in the
         meantime; `unremembered` is then as in `close`."""
         now = clock.stamp()
         told = {"now": now, "tell_at": notify_at, "remember_at": now if unremembered else None}

@@ -1,10 +1,10 @@
 """The daemon's client of the broker: publishes queued rows, fetches the messages that any daemon has published,
 acknowledges them.
 
-The client is a thread with its own ledger connection, so that a hanging broker never blocks the supervisor. While the
-broker cannot be reached, the supervisor polls the ledger as if no broker were configured; the client's thread tries the
-broker again after growing pauses. The broker client does not decide which host works on a task; the claim of the row
-decides that. `daemon/daemon.py` builds the client when `taskqueue.broker` is set.
+The client is a thread with its own ledger connection, so that the supervisor can work on while a broker hangs. While
+the broker cannot be reached, the supervisor polls the ledger as if no broker were configured; the client's thread tries
+the broker again after growing pauses. The broker client does not decide which host works on a task; the claim of the
+row decides that. `daemon/daemon.py` builds the client when `taskqueue.broker` is set.
 """
 
 from __future__ import annotations

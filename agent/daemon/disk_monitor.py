@@ -113,5 +113,5 @@ class DiskMonitor:
 
     def _go_on(self, row: Row) -> None:
         if self.wiring.ledger.request(row.uuid, "resume", waiting=OUTCOME) is not Status.QUEUED:
-            return  # a person paused or stopped the task meanwhile, so it is not resumed
+            return  # the task does not wait for the disk any more, since another request came first
         self.wiring.events.emit("task_resumed", uuid=row.uuid, why="the disk can be written again")

@@ -105,7 +105,7 @@ class Supervisor:
         self.ended = False  # whether a worker has ended since the last check of the queue
         self.queue_at = 0.0
         self.draining = False
-        self.before = frozenset(process_tree.children())  # child processes of this process that are not workers
+        self.before = frozenset(process_tree.children())  # older children of this process, which `end_strays` spares
         self.inherited = InheritedWorkers(wiring)
         self.swept_at = -SWEEP_SECONDS
         self.context = forkserver.context_for(self.settings)
@@ -240,7 +240,7 @@ class Supervisor:
             if child.claimed:
                 self.watchdog.close_if_over_limit(uuid, child.process.pid)
                 process_groups.end_tree(self.settings.base_dir, uuid)
-            if child.claimed or not self.draining:  # it is no error if the drain killed the worker before its claim
+            if child.claimed or not self.draining:  # a worker that the drain killed before its claim is not reported
                 self.events.emit("worker_died", uuid=uuid, signal=-code)
             self.wait_after(uuid, child)
             self.dead_rows.requeue()

@@ -1,7 +1,8 @@
 """Repeats failed requests to a model server: the error of a request contains the maximum number of attempts
 (`error_mapping.py`), `retry.py` determines the delays between them; `control` can end a wait.
 
-A retry sends the same file of the request again, unchanged.  Each wait before a retry emits the event `model_wait`.
+A retry sends the file that contains the request again, unchanged. Each wait before a retry emits the event
+`model_wait`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ MARKER = re.compile(
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
 PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of its tool calls
 NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
-EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # of Gemma, OLMo
+# The beginning of a tool call in Python's syntax, as Gemma and OLMo write it.
+EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
 """Words that the formats of DeepSeek and Harmony have between markers and that are not names of tools."""
 FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>"), "</function>"
@@ -59,7 +60,7 @@ INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"),
 TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"
 """FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and the element's
 closing tag, in which `{name}` and `{p}` stand for groups of the pattern."""
-KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # the tags of GLM
+KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # the tags of GLM for an argument
 SPACE = re.compile(r"\s*+")
 NAMES = ("name", "tool_name", "tool", "function")
 # maximum number of keys (id, type, index and the like) that the JSON of a call may have in addition to name and

@@ -185,7 +185,7 @@ class KombuBroker:
         """Remove the broker's queue with its messages, including those that were delivered to other consumers."""
         self._connected()
         with self.translated():
-            self._queue.purge()  # `delete` leaves the messages on some transports
+            self._queue.purge()  # on some transports `delete` alone leaves the messages
             self._queue.delete()
             if (family := self._family) in ("redis", "sentinel"):
                 self._channel.client.delete(*self._unacked(family).values())

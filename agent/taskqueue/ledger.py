@@ -396,7 +396,7 @@ class Ledger:
                 self.db.run("ledger_requested_by", uuid=uuid, who=who)
             if comment is not None:
                 self.changes.remember_comment(row, comment)
-                if result[0] in WAITING:  # a person who commented gets an answer even without a change
+                if result[0] in WAITING:  # a command in a comment is answered even if the status stays
                     self.changes.make_notification_due(row)
             return True
 
@@ -568,7 +568,7 @@ def _canonical(uuid: str) -> str:
 
 
 def status_of(status: Status | str) -> Status:
-    """The status with this name. Raises UsageError for an unknown name."""
+    """The member of Status with the value `status`; raises UsageError for an unknown one."""
     try:
         return Status(status)
     except ValueError:

@@ -51,7 +51,7 @@ class RowChanges:
     """Changes rows of one database. A method that returns a bool returns False when another process changed the row
     first; the row is then to be read again.
 
-    `remembers`: a row that ends becomes due for long-term memory, if a worker has worked on it.
+    If `remembers` is True, a row that ends becomes due for long-term memory, if a worker has worked on it.
     """
 
     def __init__(self, db: Database) -> None:

@@ -47,8 +47,8 @@ def hostname() -> str:
 
 
 def is_alone(settings: Settings) -> bool:
-    """Whether only one host can use the ledger of the settings.  The rows of a ledger that only one host can use may
-    nevertheless have several host names, since each new container on the same volume has another name."""
+    """Whether only one host can use the ledger that the settings name. The rows of a ledger that only one host can use
+    may nevertheless have several host names, since each new container on the same volume has another name."""
     return is_local(settings.taskqueue.ledger, settings.plugin_guard)
 
 

@@ -64,7 +64,7 @@ class SqliteLedger(Ledger):
                 applied = _applied(connection, sqlite)
                 count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
         except sqlite.Error as error:
-            if not db.is_broken(error):  # the content is not damaged: access failed, or a lock is held
+            if not db.is_broken(error):  # tasks.db is not damaged but inaccessible or locked, so it stays
                 advice = (
                     f"look at owner and mode of {path} and of its folder, and at the disk; leave the file where it is"
                 )

@@ -41,16 +41,16 @@ class ResultWindow(Protocol):
 
     @property
     def tokens(self) -> int:
-        """The tokens of the window."""
+        """The size of the window in tokens."""
         ...
 
     @property
     def results(self) -> int:
-        """The tokens for all results of one answer."""
+        """The maximum number of tokens for all results of one answer together."""
         ...
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
+        """The number of tokens of `text` for the task's model."""
         ...
 
 

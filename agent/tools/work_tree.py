@@ -258,8 +258,8 @@ class Tree:
         """The files, symlinks and other entries below `path` in the work tree, without folders themselves, sorted
         within each folder.
 
-        `.git` is left out. Folders of generated files (JUNK), and folders that are unreadable or too deep, are not
-        entered; their paths are added to `left_out`.
+        `walk` leaves `.git` out. Folders of generated files (JUNK), and folders that are unreadable or too deep, are
+        not entered; their paths are added to `left_out`.
         """
         start = self.relative(path)
         try:
