@@ -37,7 +37,7 @@ _LINK = re.compile(rf"(\]\((?:<[^<>\n]*+>|[^\s()<>]++))[ \t]++{_TITLE}[ \t]*+\)"
 
 
 def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
-    """(`text` without hidden markup, whether an unclosed comment cut off its end).
+    """(`text` without hidden markup, whether the end of the text was removed as a part of an unclosed comment).
 
     The number of removed elements is added to `found`, by rule.
 

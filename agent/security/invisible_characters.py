@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CONTROL = r"[0-?]*+[ -/]*+[@-~]"  # CSI
 _STRING = r"[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"  # a control string: OSC, DCS, SOS, PM or APC
 ESCAPES = re.compile(
-    rf"\x1b(?:\[{_CONTROL}|[\]PX^_]{_STRING}|[ -/]*+[0-~])"  # the last alternative matches all shorter escape sequences
+    rf"\x1b(?:\[{_CONTROL}|[\]PX^_]{_STRING}|[ -/]*+[0-~])"  # the last alternative: any other sequence, such as `ESC c`
     rf"|\x9b{_CONTROL}|\x90{_STRING}|\x98{_STRING}|\x9d{_STRING}|\x9e{_STRING}|\x9f{_STRING}"
 )
 """Matches ANSI sequences in 7-bit and 8-bit form. An ANSI control string without a terminator ends before the next

@@ -1,8 +1,8 @@
 """Lists encodings of a secret that a simple command can undo, and that therefore reveal it.
 
-`redact` covers encodings of secrets that programs write without intent. The encodings of this module hide a secret on
-purpose: `secrets` searches a change for them before its publication, and `secret_fragments` a text. Encryption and
-compression of a secret are not covered.
+`redact` covers encodings that programs write without intent to hide a secret (JSON, URLs, hexadecimal, base64). The
+encodings of this module hide a secret on purpose: before a publication, `secrets` searches a change for them, and
+`secret_fragments` a text. Encryption and compression of a secret are not covered.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 BLIND = 0.75
-"""If a server refuses a request as too long and names no number, the share BLIND of the planned tokens is assumed as
-the window."""
+"""If a server refuses a request as too long and names no number, the window is assumed to be the share BLIND of the
+tokens of the prompt (and of the requested answer, if it is longer than the prompt)."""
 
 SPARE = 8
 """If a request fits by count but a server refuses it as too long, the newest turn is shortened by 1/SPARE of the

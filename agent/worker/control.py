@@ -121,8 +121,9 @@ class TaskControl:
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
         """The reason to end the task now: STOPPED or PAUSED on a person's request, DRAINED after SIGTERM or if another
-        attempt owns the task, LIMIT for a limit, else None; later calls return the first reason again. While the model
-        is `answering`, DRAINED after SIGTERM is returned only after `patience`."""
+        attempt owns the task, LIMIT for a limit, else None. Later calls return the first reason again, until
+        `finish_work` drops a limit or a stop replaces a limit during the publication. While the model is `answering`,
+        DRAINED after SIGTERM is returned only after `patience`."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
                 self.outcome = self._find_outcome(answering=answering)

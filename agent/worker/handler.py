@@ -1,7 +1,7 @@
 """Handles one task from its issue to its end: prepare → loop → deliver → notify → close.
 
-The handler of a task runs in the process that holds the task's lock and its claim. Each step of the handler saves its
-result to disk before the next step begins. If the handler runs again from the start after a crash, it repeats no
+The handler of a task runs in the process that holds the task's lock and its claim. Each step saves to disk what a later
+attempt needs before the next step begins. If the handler runs again from the start after a crash, it repeats no
 outside effect that was completed. The module `error_disposition.py` decides what happens to the task after an error. A
 `task_run.TaskRun` has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that
 makes them.

@@ -3,7 +3,8 @@
 A takeover happens after this process has claimed the row and taken the lock of the folder. If the last attempt worked
 in this host's folder, nothing is fetched from the replica. If the last attempt worked on another host, the newest
 manifest in the replica shows whether the state in this folder is older. If so, the files are fetched and each of their
-segments is checked; then the older state is moved to the quarantine folder, and the fetched files take its place.
+segments is checked; then the older state is moved to the quarantine folder (or deleted, if it has no message), and the
+fetched files take its place.
 `replica.json` is removed first and written last, so that the next attempt repeats a takeover that was interrupted.
 
 If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS. After PATIENCE_SECONDS the

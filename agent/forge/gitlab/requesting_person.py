@@ -176,7 +176,7 @@ def times_of_requests(
     # GitLab has no label events in this version, or the account may not read them.
     except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
-            # Without label events the author of the issue counts as the person who asked, when creating the issue.
+            # Without label events the author of the issue counts as the person who asked, at the time of its creation.
             asked.append(clock.parse(str(item["created_at"])))
     return asked
 
