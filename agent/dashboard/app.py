@@ -48,7 +48,8 @@ THREADS = 4
 LARGE_THREADS = 2
 """The number of threads for pages that may be large; many requests for them must not delay the other pages."""
 LARGE = ("change", "log", "messages", "compactions")
-"""The parts of a task that may be large."""
+"""The parts of a task that may be large; LARGE_THREADS threads of their own read them, so that they delay no other
+page."""
 PAGE_SECONDS = 8.0
 CLOSE_SECONDS = 2.0
 LAST_SECONDS = 1.5

@@ -31,11 +31,11 @@ def changed_in(forge: GitHubAdapter, owner: str, repo: str, changes: ChangeCurso
         listed = forge.wire.pages(path, query=query, odd=lambda _error: None)
         items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
     except IssueUnreadable:
-        return {}  # the repository is gone or hidden from the token, which the poll for waiting issues reports
+        return {}  # the repository is gone or hidden from the token: its tasks count as unchanged
     except ForgeRefused as error:
         if error.status not in (404, 410):
             raise
-        return {}  # issues are switched off in this repository, or the repository is gone or hidden from the token
+        return {}  # issues are switched off there, or the repository is gone or hidden: no task counts as changed
     return changes.update(name, items)
 
 
