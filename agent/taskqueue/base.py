@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 class Notices(Protocol):
-    """A connection that receives notifications when another process has changed the ledger.  Every method raises an
-    error of the database's driver when the connection is cut."""
+    """A connection that receives notifications when any process has changed the ledger. Every method raises an error of
+    the database's driver when the connection is cut."""
 
     def fileno(self) -> int:
         """A file descriptor that becomes readable when a notification has arrived."""
@@ -528,12 +528,12 @@ class BaseLedger(Protocol):
 
         If the dead holder made no model or tool call since its claim, the column `deaths` is incremented, unless
         `blamed` returns that the task is not the cause; if the dead holder made such a call, `deaths` becomes 0. After
-        three deaths without progress, one after the other, the row becomes `failed` with the error code `poison`. The
-        counters in a row are written once a turn, so they may be out of date. For a row for which `is_alive` decides,
-        the function `tool_calls` therefore returns the number of tool calls in the task's folder, and the row is
-        updated with this number. Before a row becomes `failed` after three deaths, `publish` is called with the error
-        code and message. If `publish` returns True, the row is queued once more instead, for an attempt that publishes
-        the work.
+        three deaths without progress, one after the other, the row becomes `failed` with the error code `poison`,
+        unless `publish` returns True. The counters in a row are written once a turn, so they may be out of date. For a
+        row for which `is_alive` decides, the function `tool_calls` therefore returns the number of tool calls in the
+        task's folder, and the row is updated with this number. Before a row becomes `failed` after three deaths,
+        `publish` is called with the error code and message. If `publish` returns True, the row is queued once more
+        instead, for an attempt that publishes the work.
         """
         ...
 
