@@ -47,7 +47,7 @@ LONGEST_SUMMARY = 1500
 
 class CiWatch:
     """Watches CI of the pull requests on one forge. A CiWatch may lose its state without harm, since the state only
-    saves requests; for example, it records which tasks need no further look at their checks."""
+    saves requests and repeated events; for example, it records which tasks need no further look at their checks."""
 
     def __init__(self, intake: Intake, skipped: Callable[[str, str], None]) -> None:
         self.intake = intake

@@ -39,6 +39,11 @@ class PollingInterval:
         """Whether the next poll of the forge is due."""
         return clock.monotonic() >= self.due_at
 
+    def begun(self) -> None:
+        """Record that a poll begins: if an error ends the poll before `polled` is called, the next one is due after the
+        present interval."""
+        self.due_at = clock.monotonic() + self.interval
+
     def polled(self, *, happened: bool, pause: float = 0.0) -> None:
         """Record a poll that has just ended, and compute when the next poll is due.
 

@@ -14,9 +14,10 @@ the ledger: when the ledger is known to be lost, a few times a day, and by `doct
   change.
 - The claim on the issue is from another ledger, or was made by an older version of this program: the issue is queued
   after a day without a change, and only if it has the label `processing`.
-- The claim on the issue is from a task of this ledger of which the end was already posted: the issue is not queued, but
-  the end is shown again. An ended task's issue has the label `processing` if an older attempt was suspended between its
-  check that it still owns the task and its write to the issue, and so wrote after the end.
+- The claim on the issue is from a task of this ledger of which the end was already posted: unless the ledger is known
+  to be lost, the issue is not queued, but the end is shown again. An ended task's issue has the label `processing` if
+  an older attempt was suspended between its check that it still owns the task and its write to the issue, and so wrote
+  after the end.
 
 If a daemon later continues its task on an issue that another daemon has queued again meanwhile, it finds the claim of
 the other daemon's task and ends its own task (`claims.check`).

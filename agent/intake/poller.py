@@ -141,8 +141,7 @@ class Poller:
         for place in self.places:
             if everything or place.interval.is_due():
                 with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
-                    # `polled` is called before the poll, so that an error does not make the next poll due at once
-                    place.interval.polled(happened=False)
+                    place.interval.begun()  # after an error the next poll must not be due at once
                     self._poll_forge(place, None if everything else AT_ONCE, new)
         self.items.finish()
         return new

@@ -3,9 +3,9 @@
 `render(name, **values)` fills `{name}.md.j2`. The comment at the beginning of each template documents its variables;
 docs/prompts.md is made from these comments. `publish` fills a template for a text that other people will read
 (`issue/publish_filter.py`). The templates in this package are part of the program, and are rendered in Jinja's sandbox
-nevertheless. Templates of the user may replace the program's own (`use`; docs/templates.md). Values are never
-compiled as templates, so text from outside cannot become a template. `agent/security/` fences and cleans the values
-before they are passed to this package.
+nevertheless. Templates of the user may replace the program's own (`set_replacements`; docs/templates.md). Values are
+never compiled as templates, so text from outside cannot become a template. `agent/security/` fences and cleans the
+values before they are passed to this package.
 """
 
 from agent.prompts.rendering import (

@@ -2,10 +2,10 @@
 
 Jinja's sandbox refuses access to the interpreter, but does not limit memory: a template may double a text forty times
 (https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja). In this environment
-each run of the body of a loop or macro, and each result of a filter, an operator or a concatenation, is counted against
-a budget for one rendering. The size of a result that may be much larger than its arguments is checked before it is
-computed. The limits of a rendering need no signal and no second process, and work in each thread. Templates of the user
-can use only the filters and methods that `limited_environment.py` lists.
+each run of the body of a loop or macro, and each result of a filter, a concatenation or one of the operators `+`, `*`,
+`**` and `%`, is counted against a budget for one rendering. The size of a result that may be much larger than its
+arguments is checked before it is computed. The limits of a rendering need no signal and no second process, and work in
+each thread. Templates of the user can use only the filters and methods that `limited_environment.py` lists.
 """
 
 from __future__ import annotations

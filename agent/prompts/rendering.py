@@ -198,7 +198,8 @@ def set_replacements(replacements: Replacements | None) -> None:
 
 @contextmanager
 def using(replacements: Replacements | None) -> Iterator[None]:
-    """Call `use` with these replacements for the time of the block, and with the earlier ones at its end."""
+    """Call `set_replacements` with these replacements for the time of the block, and with the earlier ones at its
+    end."""
     before = _InUse.replacements
     set_replacements(replacements)
     try:

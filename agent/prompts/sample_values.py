@@ -1,8 +1,8 @@
 """Sample values for each template of the program; a template of the user is rendered with them before it is used.
 
-The first sample of a template has only the variables that are always given, the last sample has every variable. Sample
-objects have the same attributes as the program's objects, which the package `prompts` may not import; a test in
-tests/unit/prompts compares the two.
+The first sample of a template has only the variables that are always given; if others may be given, another sample has
+every variable. Sample objects have the same attributes as the program's objects, which the package `prompts` may not
+import; a test in tests/unit/prompts compares the two.
 """
 
 from __future__ import annotations

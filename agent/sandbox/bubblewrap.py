@@ -34,8 +34,8 @@ class Bubblewrap:
     """One task's bubblewrap.
 
     Raises SandboxUnavailable if bubblewrap does not work here (`make_sandbox` checks before) or the user of the
-    commands cannot reach its folders, ConfigError for a path of `sandbox.read_only` that is missing or cannot be
-    mounted at its own path inside.
+    commands cannot reach its folders and root cannot bind them either, ConfigError for a path of `sandbox.read_only`
+    that is missing or cannot be mounted at its own path inside.
     """
 
     kind = "bubblewrap"

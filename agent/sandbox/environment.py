@@ -14,7 +14,7 @@ from agent.errors import ToolError
 from agent.proc import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.sandbox.base import Limits
 
@@ -62,19 +62,15 @@ USER = "agent"
 def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
     """The content of /etc/passwd and /etc/group with only the user that runs commands and root: `getpwuid`, `whoami`
     and `os.userInfo()` read these files."""
-    lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
+    lines = (f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}", "root:x:0:0:root:/root:/bin/sh")
     # Groups of the user other than the main one are not mapped inside and appear as nogroup; `id` fails for a group
     # without a name.
-    groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0} | ({"nogroup:x:65534:": 65534} if gid != 65534 else {})
-    return {
-        "/etc/passwd": _file_content(lines, uid),
-        "/etc/group": _file_content(groups, gid),
-    }
+    groups = (f"{USER}:x:{gid}:", "root:x:0:", *(("nogroup:x:65534:",) if gid != 65534 else ()))
+    return {"/etc/passwd": _file_content(lines), "/etc/group": _file_content(groups)}
 
 
-def _file_content(lines: Mapping[str, int], own: int) -> bytes:
-    """The lines as the content of a file; the line of root is included only if the user is not root."""
-    return "".join(f"{line}\n" for line, number in lines.items() if number == own or own != 0).encode()
+def _file_content(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 ETC_OFFLINE = {

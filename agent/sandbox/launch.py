@@ -210,7 +210,8 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 def _report(reader: int) -> dict[str, int]:
     """bubblewrap's report about itself: `child-pid`, the pid of the first process inside as seen by this process, and
-    `exit-code`, the exit code of the command.  `exit-code` is missing if the command was not started, or was killed."""
+    `exit-code`, the exit code of the command. `exit-code` is missing if the command was not started, or bubblewrap was
+    killed."""
     found: dict[str, int] = {}
     try:
         said = os.read(reader, 1 << 16).decode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """Builds the profile of bubblewrap as an argument list: the parts of the host that a command sees.
 
-The functions of `profile.py` are pure, apart from checks whether paths exist; they start no process. docs/security.md,
-"Commands" has the profile as a table. The root of the sandbox is minimal: a path that is not in the profile does not
-exist inside. A minimal root is safer than a list of forbidden paths.
+The functions of `profile.py` are pure, apart from looking at paths of the host; they start no process.
+docs/security.md, "Commands" has the profile as a table. The root of the sandbox is minimal: a path that is not in the
+profile does not exist inside. A minimal root is safer than a list of forbidden paths.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ISOLATION = (
 )
 
 STAGE = "/mnt"
-"""The folder where the outer stage mounts the sources for the uid; this folder is empty on every Linux, and only the
-one command sees the mounts."""
+"""The folder where the outer stage mounts the sources for the uid; this folder is part of every Linux, and only the one
+command sees the mounts."""
 
 TAKEN = (base.WORK, base.GIT, base.HOME, "/proc", "/dev", "/etc")
 """Paths that the sandbox itself uses: a host path that equals, contains or lies below one of these paths cannot be

@@ -6,7 +6,7 @@ namespaces do not bound its state or its effect, or it exposes much kernel code 
 
 Each refused system call returns an error that programs also get on other systems, so that they fall back to another
 way: ENOSYS for a call that a kernel may lack, EPERM for a call that an ordinary user may be denied, EAFNOSUPPORT for a
-missing socket family.
+missing socket family, EPROTONOSUPPORT for a missing protocol.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ X32 = 0x4000_0000
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 """Socket families that programs use; netlink serves look-ups of names and interfaces.
 
-Other socket families are refused: AF_VSOCK reaches a hypervisor from any network namespace; AF_ALG and the others are
+Other socket families are refused: AF_VSOCK reaches a hypervisor from any network namespace; AF_ALG and most others are
 kernel modules that are loaded on demand.
 """
 
@@ -46,8 +46,9 @@ PROTOCOLS = (0, 1, 4, 6, 15, 16, 17, 58, 262)
 """Permitted third arguments of socket(2), for every family.
 
 For the internet families the permitted values are the default, ICMP, TCP, UDP, ICMPv6 and MPTCP; for netlink they are
-routes, socket diagnostics, device events and generic.  Excluded are SCTP, DCCP, L2TP and UDP-Lite, which are modules
-loaded on demand, and the netlink protocols for administrators, such as packet filter, audit and process events.
+routes, socket diagnostics, device events and generic. Excluded are SCTP, DCCP, L2TP and UDP-Lite, which are modules
+loaded on demand, and the netlink protocols for administrators, such as packet filter, audit and process events. Only
+netlink's protocol for IPsec (NETLINK_XFRM) is not excluded, since it has the number of TCP.
 """
 
 
@@ -73,7 +74,8 @@ ALLOWABLE = ("ptrace", "perf", "io_uring", "userfaultfd")
 """Groups that `sandbox.allow` can permit, for debuggers, profilers, and test suites of these calls themselves."""
 
 CALLS = (
-    # Kernel keys: a keyring belongs to a user, not to a namespace; a command inherits the daemon's session keyring.
+    # Kernel keys: a keyring belongs to a user, not to a namespace; if no new session keyring could be made
+    # (`session_keyring`), a command has that of the daemon.
     RefusedSyscall("keys", "add_key", (248, 217), errno.ENOSYS),
     RefusedSyscall("keys", "request_key", (249, 218), errno.ENOSYS),
     RefusedSyscall("keys", "keyctl", (250, 219), errno.ENOSYS),

@@ -4,7 +4,7 @@ this on purpose.
 A command without isolation has all rights of its user. A command without isolation still gets an environment built from
 scratch, an empty stdin, limits, a session of its own and a time-out, and afterwards no process of the command is alive.
 A process of a command that left its session and cleared its environment becomes a child of this process, a subreaper,
-which kills it.
+which kills it, at the latest when the last of the running commands ends.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 command was killed.
 
 The function `run`, which is passed to the tool, isolates the command. The duration of the command is in the record of
-the call, not in the text, so that the loop detection recognises equal results of equal commands.
+the call, and in the text only if the command was interrupted, so that the loop detection recognises equal results of
+equal commands.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ contains only the commit and the set-up as its command left it (`setup.copy_setu
 task's commands use.
 
 The files of the checkout are those of a fresh clone: the checkout has a git directory of its own, without this
-program's attributes, so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`. The
-task's own tree has the commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs in the task's
-tree and fails in the checkout.
+program's attributes, so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`, except
+encodings into which no conversion is safe (`_keep_encodings`). The task's own tree has the commit's bytes instead
+(`gitdir.py`): a script that a clone gets with CRLF runs in the task's tree and fails in the checkout.
 
 The checkout is created for one command and removed afterwards; leftovers of a killed process are removed when the
 task's folder is opened again.

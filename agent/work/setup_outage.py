@@ -99,7 +99,8 @@ def is_of_the_network(output: bytes) -> bool:
 
 
 def is_of_the_host(output: bytes) -> bool:
-    """Whether the end of a command's output reports that the host refused memory, a process or an open file."""
+    """Whether the end of a command's output reports that the host refused memory, a process, a thread or an open
+    file."""
     return _says(_HOST, output)
 
 

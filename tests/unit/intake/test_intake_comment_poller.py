@@ -453,6 +453,15 @@ def test_an_idle_place_is_asked_ever_more_rarely_and_at_once_more_often_when_som
     assert pace.is_due()
 
 
+def test_each_poll_without_news_makes_the_interval_half_as_long_again(watching):
+    (place,) = watching.poller.places
+    for expected in (90, 135, 202.5, 300):
+        assert place.interval.is_due()
+        watching.poller.poll()
+        assert place.interval.interval == expected
+        watching.time.move(expected)
+
+
 def test_a_place_that_wants_to_be_left_alone_is(time):
     pace = PollingInterval(60, 300)
     pace.polled(happened=True, pause=500)

@@ -17,7 +17,7 @@ from rooms import Room, settings
 from agent.errors import ConfigError, SandboxUnavailable
 from agent.sandbox import Mounts, Refused, make_sandbox, probe, sandbox_user, seccomp
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
-from agent.sandbox.environment import inside, limited
+from agent.sandbox.environment import accounts, inside, limited
 from agent.sandbox.launch import BubblewrapBinary, Command, launch, needs_stage
 from agent.sandbox.probe import advice, attempt, candidates, packaged_tool, trial, version_of
 
@@ -256,3 +256,11 @@ def test_this_interpreter_is_first_after_what_an_administrator_put_in_front(room
     assert path[0] == "/usr/local/bin"
     if not Path(sys.base_prefix).is_relative_to("/usr"):
         assert path[1] == f"{sys.base_prefix}/bin"
+
+
+@pytest.mark.parametrize("number", [0, 1000])
+def test_every_group_that_a_command_may_have_inside_has_a_name(number):
+    files = accounts(number, number, "/home/agent", "/bin/sh")
+    groups = {line.split(":")[2] for line in files["/etc/group"].decode().splitlines()}
+    assert groups == {str(number), "0", "65534"}
+    assert files["/etc/passwd"].decode().startswith(f"agent:x:{number}:{number}:")
