@@ -101,7 +101,7 @@ class Shape:
 
 
 class MessageList:
-    """The check of one message list.
+    """Checks, message by message, one message list by the rules of model servers.
 
     `system_first`: the list must begin with a system prompt, as the conversation of a task must.  A request outside of
     the conversation (a summary, a vote) needs no system prompt, and neither does a request that a user of the library

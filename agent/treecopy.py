@@ -90,8 +90,8 @@ class Copy:
 
     @contextmanager
     def _unless_unfit(self, entry: WalkedEntry) -> Iterator[None]:
-        """Add an entry to `missed` if the target file system does not support the entry's name; that is not an error of
-        the disk."""
+        """If the target file system rejects the entry's name (as vfat does with `a:b`), add the entry to `missed`;
+        every other error is raised."""
         try:
             yield
         except DiskError as error:
@@ -178,8 +178,8 @@ class Copy:
 def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
     """Copy the bytes of a file up to the size in `status`.
 
-    In a file larger than BLOCK, holes remain holes in the copy, since a file of a terabyte may occupy no block. A file
-    that is truncated during the copying is copied up to its new end."""
+    In a file larger than BLOCK, holes remain holes in the copy, since a file of a terabyte may occupy no block. If a
+    file is truncated during the copying, the copy ends at the new end, or at the end of the bytes copied before."""
     size = status.st_size
     if size <= BLOCK:
         durable_files.write_all(writer, os.read(reader, size))

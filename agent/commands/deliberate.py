@@ -141,7 +141,7 @@ def with_mode(settings: Settings, rounds: int | None, mode: str | None) -> Setti
     return settings.model_copy(update={"consensus": section})
 
 
-# --- what is asked ---------------------------------------------------------------------------------------------
+# --- the question ---------------------------------------------------------------------------------------------
 
 
 def about_a_file(path: Path) -> ConsensusRequest:

@@ -124,7 +124,7 @@ def mode_of(path: Path) -> int:
 
 
 def disk(settings: Settings) -> Iterator[DoctorCheck]:
-    """Check whether the disk of base_dir has enough free space."""
+    """Check the disk of base_dir: writable, enough free space and files, duration of a sync."""
     folder, least = settings.base_dir, settings.scheduling.min_free or 0
     place = nearest_existing(folder)
     found = os.statvfs(place)

@@ -21,8 +21,8 @@ SECONDS = 5.0
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Yields (False for a fault, observation, advice) about the endpoint for webhooks; yields nothing if no endpoint is
-    configured."""
+    """Yields (ok, observation, advice) about the endpoint for webhooks, `ok` False for a fault; yields nothing if no
+    endpoint is configured."""
     if settings.poke.listen is None:
         return
     address, port = parse_listen(settings.poke.listen)

@@ -134,8 +134,8 @@ def _unknown(name: str, path: key_tree.Path) -> ConfigError:
 
 
 def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path:
-    """The path of a key with the number of the host's entry: `AGENT__GITHUB__OWNER` means the only host; with several
-    hosts the variable must contain a number."""
+    """The path of a key with the index of the host's entry: `AGENT__GITHUB__OWNER` is `github.0.owner`; with several
+    hosts the variable must contain the index."""
     count = max(1, len(merged.entries(path[0])))
     if len(path) > 1 and path[1].isdigit():
         if int(path[1]) >= count:

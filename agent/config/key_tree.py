@@ -108,7 +108,8 @@ def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | N
     """Follow the path of a key as far as its steps are known; returns (last section, the field of the last step or None
     if the next step is unknown, number of steps taken).
 
-    A number after a list of sections counts as a step, and so does a name after a mapping of sections.
+    The index of an entry in a list of sections counts as a step of the path, and so does the name of an entry in a
+    mapping of sections.
     """
     steps = 0
     field: FieldInfo | None = None

@@ -279,7 +279,7 @@ class Setup(Section):
 
 
 class Workspace(Section):
-    """The keys for the preparation of a work tree."""
+    """The keys for work trees: where they start, what is installed in them, and which remain after the end."""
 
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."

@@ -28,7 +28,7 @@ FREE_KILLS = 3
 
 @dataclass(frozen=True, slots=True)
 class StartDelay:
-    """Why no worker is started for a task before `until`, a time stamp as in the ledger."""
+    """No worker is started for a task before `until`, a time stamp as in the ledger; `why` is the reason."""
 
     until: str
     why: str

@@ -22,6 +22,6 @@ def server_of(settings: Settings) -> str:
 
 
 def at_once_of(settings: Settings) -> AtOnce:
-    """The limits for tasks that run at the same time."""
+    """How many tasks may run at the same time for one repository, for one person and at one model server."""
     limits = settings.limits.at_once
     return AtOnce(limits.repository, limits.person, limits.server)

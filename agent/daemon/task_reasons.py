@@ -1,12 +1,12 @@
 """Finds out why a task does not run, or what a running or ended task waits for: a sentence and a code.
 
 `TaskReasons` reads once all that the daemon considers: rows of the ledger, the health file of the daemon, the disk,
-holds, limits. `TaskReasons` decides nothing: each reason comes from the function with which the daemon decides
-(`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
+holds, limits. `TaskReasons` decides nothing: where the daemon decides with a function, the reason comes from the same
+function (`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
 `unpublished_work.lies_elsewhere`, `ci_watch.watched_until`, `startable.startable`, `enqueue.budget_spent`,
-`rate_limiter.host_limits`). `task_reasons.py` only reads, and imports the modules of the forges only for a task that
-needs them. The commands `tasks` and `show` print the reasons of tasks, and the gauge `makimono_waiting_tasks` counts
-them.
+`rate_limiter.host_limits`); other reasons come from the row, the settings and the health file. `task_reasons.py` only
+reads, and imports the modules of the forges only for a task that needs them. The commands `tasks` and `show` print the
+reasons of tasks, and the gauge `makimono_waiting_tasks` counts them.
 
 A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); it writes these delays to its
 health file.

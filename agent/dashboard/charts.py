@@ -75,7 +75,8 @@ def days(records: Iterable[Mapping[str, Any]]) -> Json:
 
 
 def queue(ledger: Ledger) -> Json:
-    """The plot of queued and running tasks in each of the last HOURS hours, from the times in their rows."""
+    """The plot of the tasks that waited for their first start, and of those between first start and end, in each of the
+    last HOURS hours."""
     now = clock.now()
     since = now - timedelta(hours=HOURS)
     rows = ledger.db.run("page_times", since=clock.stamp(since))

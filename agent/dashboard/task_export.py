@@ -118,7 +118,7 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
 
 @contextmanager
 def _part_named(view: Json, name: str) -> Iterator[None]:
-    """A context manager in which an error becomes a problem that the page names, with the name of its part."""
+    """If the block raises OSError or MakimonoError, add a line with `name` to the problems that the page shows."""
     try:
         yield
     except (OSError, MakimonoError) as error:

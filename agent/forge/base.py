@@ -317,8 +317,8 @@ class Task:
         """Check that a person with permission asked for the task, before this daemon takes the task; nothing is done if
         the poll has checked that already.
 
-        Raises IssueUnreadable when the person who asked for the task has no permission; ForgeError when the forge does
-        not answer.
+        Raises IssueUnreadable when that person has no permission, or the forge does not show yet who asked for the
+        task; ForgeError when the forge does not answer.
         """
         if self.asker is not None:
             self.user, self.asker = self.asker(), None
@@ -513,9 +513,9 @@ class Forge(Protocol):
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
         """Whether a person has ended a running task on the forge. "stop" means that the issue is closed, gone or hidden
-        from the token, that the program's label was removed, or that the stopped label was added. `requested` returns
-        None while the task may continue. If the forge does not answer, `requested` raises ForgeError, and the task
-        continues."""
+        from the token, that the program's label was removed or its account unassigned, or that the stopped label was
+        added. `requested` returns None while the task may continue. If the forge does not answer, `requested` raises
+        ForgeError, and the task continues."""
         ...
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:

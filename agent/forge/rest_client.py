@@ -1,11 +1,10 @@
 """The HTTP client of a forge with a token in the settings: rate limiter, conditional requests, retries, pages; it
 translates the errors of the host and of libraries into errors of this program.
 
-The adapters of GitLab and Forgejo send their requests to the API through `RestClient.call`. `rest_client.py` knows only
-HTTP; it does not interpret issues, labels or pull requests. GitLab's and Forgejo's clients are subclasses
+The adapters of GitLab and Forgejo send their requests with the token through `RestClient.call`. `rest_client.py` knows
+only HTTP; it does not interpret issues, labels or pull requests. GitLab's and Forgejo's clients are subclasses
 (`gitlab/http.py`, `forgejo/http.py`); GitHub's client (`github/http.py`) is not a subclass, since GitHub has more kinds
-of tokens and of rate limits.
-"""
+of tokens and of rate limits."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Reads the comments of people on tasks on which no worker works: tasks that wait, and tasks that have ended.
 
-When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause`, `/resume` and
-`/retry` in comments are executed.  A task that waits is stopped when its issue was closed or its label removed.  For
+When a person answers the question of a task, the task continues. The commands `/stop`, `/pause`, `/resume` and `/retry`
+in comments are executed. A waiting task that a worker has begun is stopped when a person closed or deleted its issue,
+removed its label or unassigned it, but not when a merge of its pull request closed the issue. For
 `context_inheritance.expiry_days` after the end of a task, a comment that calls the program, `/retry`, or a review that
-requests changes starts a new task that continues the ended one (docs/forges.md, "Talk").  Red CI of the pull request of
+requests changes starts a new task that continues the ended one (docs/forges.md, "Talk"). Red CI of the pull request of
 an ended task also starts a task that continues it (`ci_watch.py`).
 
 The comment poller needs few requests: lists per repository return the changed issues (`Forge.changed_since`), and only
@@ -88,7 +89,7 @@ class CommentPoller:
         self.events = events
         self.intake = Intake(settings, ledger, forge, events)
         self.cursor: str | None = None
-        self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
+        self.stirred: set[TaskKey] = set()  # keys of the tasks whose issues the next `read` reads
         # (uuid, attempt, status) of the rows that no worker had at the last poll
         self.released: set[tuple[str, int, Status]] | None = None
         self.watched: Mapping[TaskKey, Row] = {}  # the watched tasks of the last `read`

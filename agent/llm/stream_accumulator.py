@@ -297,10 +297,10 @@ def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str
 
 
 def bare_name(name: str, offered: Collection[str]) -> str:
-    """Remove the markers of a chat format from a tool name; return `name` unchanged if the rest is not in `offered`.
+    """The offered tool that a name with markers of a chat format means; `name` unchanged if that is none or several.
 
-    Markers of a chat format in a tool name are, for example, `<|channel|>` and the text after it, `functions.`,
-    `namespace::`, white space and quotes.
+    The name is split at `<`, `>`, `|`, `=` and white space; quotes, and prefixes such as `functions.` and
+    `namespace::`, are removed from each piece. The piece that is the name of an offered tool is returned.
     """
     if name in offered or len(name) > LONGEST_MARKED:
         return name

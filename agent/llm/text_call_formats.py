@@ -223,8 +223,9 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
     """The tool call in a JSON object of the form `{"name": NAME, "arguments": {…}}`, with any names of the two keys, or
     `{NAME: {…}}`.
 
-    In the form with two keys the object must have a text that is the name of an offered tool, and exactly one nested
-    object. For any other value the result is None.
+    In the form with two keys, one text must be the name of an offered tool (`functions.` before it is allowed), and
+    exactly one other value an object, or a text with the JSON of one; BESIDE further keys are allowed. The call may be
+    nested under `function`. None for every other value.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None

@@ -91,8 +91,12 @@ class CallMode:
         return True
 
     def try_text(self, error: ModelError) -> bool:
-        """Switch to tool calls as text for one attempt, after a refusal of the first request of a task that is
-        unexplained, is a HistoryRefused, or names a parameter for tools; returns whether to send the request again."""
+        """After the server refused the first request of a task, have this request sent again with tool calls as text;
+        if the server accepts that, they stay text for the rest of the task.
+
+        Only for a refusal that is unexplained, a HistoryRefused, or about a parameter for tools.  Returns whether to
+        send the request again.
+        """
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
         if (

@@ -3,7 +3,8 @@
 A TaskRecall opens memory.db at its first call and does not add or change memories. A caller that no longer waits for a
 call in another thread calls `abandon`. A TaskRecall never creates a missing memory.db. A task gets no quarantined
 records, no events from which quarantined records were made, and no events of trust 0. A record stays quarantined until
-a person runs `memory promote`.
+a person runs `memory promote`; a reflection also until its task's result is verified or merged, or another task gives a
+similar one.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class MemoryStore:
         `event_ids` and `record_ids` are the sources of the record.  The record's trust is the lowest of `trust` and the
         trust of its sources.  The record's session is that of its namespace, else `session_id`, else that of its first
         event.  `supersedes` are records of the same namespace that the new record replaces.  With a `quarantine` reason
-        the record is not recalled until a person promotes it.
+        the record is not recalled until a person or the program (`extraction/feedback.py`) promotes it.
         """
         new = NewRecord(
             namespace,

@@ -220,7 +220,7 @@ def _write(_logger: Any, level: str, found: MutableMapping[str, Any]) -> Any:
 
 
 class _Libraries(logging.Handler):
-    """Handles the log records of libraries: writes an event `library` with the formatted record as `message`."""
+    """Handles the log records of libraries: writes an event `library` with the text of the record as `message`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -73,7 +73,7 @@ _WIDEST = 100
 
 class LimitExceeded(MakimonoError, TemplateError):
     """A rendering of a template needs more work, memory or time than a template may use. LimitExceeded is also an error
-    of Jinja (TemplateError), so that Jinja itself can catch it."""
+    of Jinja (TemplateError), so that callers that catch the errors of a template catch it too."""
 
     code = "config"
 

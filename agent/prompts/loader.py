@@ -92,9 +92,8 @@ class TemplateLoader:
         With the mode `auto` the source of the templates is read if the folder, or the downloaded document, has changed.
         With the mode `force` the document is first downloaded again, and the source is read in any case. The mode `ttl`
         is the same as `force` if this process last read the source at least as long ago as the template's
-        `ttl_seconds`; else nothing is read. After a failure of a reload the set of templates in use does not change.
-        Raises TemplateRefused for an unknown mode.
-        """
+        `ttl_seconds`; else nothing is read. If the source cannot be read or is invalid, the old set of templates stays
+        in use. Raises TemplateRefused for an unknown mode."""
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
         if mode != "ttl" or self._is_old(name):

@@ -97,8 +97,8 @@ class ProbeResult:
 
 
 def probe(settings: Settings) -> ProbeResult:
-    """The verdict about the sandbox for this configuration on this machine; the first call in a process takes about 30
-    ms, further calls use the cache."""
+    """Which sandbox this configuration gives on this machine, and whether it works; it is tried once in a process
+    (some ten milliseconds), further calls use the cache."""
     kind = settings.sandbox.kind
     if kind == "none":
         return ProbeResult(

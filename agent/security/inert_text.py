@@ -36,8 +36,8 @@ close strikethrough, emphasis or math, and an entity, which may be white space o
 _OF_ITEM = re.compile(
     r"/(?=[ipmwed])(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE
 )
-# Each pattern of a command begins with its rarest character and looks back from there, so that `re` skips other text
-# quickly.
+# `_SIGNS`, `_CLOSING`, `_MENTION` and the words of `_SKIP` match one rare character first and only then look at the
+# character before it, so that `re` skips other text quickly.
 _SIGNS = re.compile(
     r"@(?<![^\W_]@)(?=\w)|#(?<!&#)(?=[0-9])|!(?<!&!)(?=[0-9])|g(?<=\bg)[hlHL]-(?=[0-9])|G(?<=\bG)[hlHL]-(?=[0-9])"
 )

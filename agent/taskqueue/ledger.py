@@ -547,7 +547,7 @@ class Ledger:
 
 
 def _status_after_release(row: Row) -> Status:
-    """The new status of a running row when its holder puts it back or dies.
+    """The new status of a running row when its holder puts it back or dies, unless too many holders of it died.
 
     If the end of the task is decided, a request does not change that end, since people may already have been notified
     of it.

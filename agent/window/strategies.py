@@ -10,7 +10,7 @@ class Hybrid:
     docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means of this strategy: mask tool results; if that is not enough, summarise the oldest groups."""
+        """The steps in order: mask tool results; if that is not enough, summarise the oldest groups."""
         return ("mask", "summary")
 
 
@@ -18,7 +18,7 @@ class Summary:
     """Summarises the oldest groups: method B of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means of this strategy: summarise the oldest groups."""
+        """The steps in order: summarise the oldest groups."""
         return ("summary",)
 
 
@@ -26,7 +26,7 @@ class SlidingWindow:
     """Leaves out the oldest groups: method A of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means of this strategy: leave out the oldest groups."""
+        """The steps in order: leave out the oldest groups."""
         return ("window",)
 
 
@@ -34,5 +34,5 @@ class Mask:
     """Masks old tool results; the calls stay in the view. The strategy `mask` sends no request to a model."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means of this strategy: mask tool results; if that is not enough, leave out the oldest groups."""
+        """The steps in order: mask tool results; if that is not enough, leave out the oldest groups."""
         return ("mask", "window")

@@ -58,7 +58,8 @@ _REJECTED = re.compile(
 
 
 def is_own(branch: str, prefix: str = OWN) -> bool:
-    """Whether the branch belongs to this program, which may then push to it and remove it."""
+    """Whether the branch has a name with the configured prefix or `makimono/`: only such a branch may be pushed to and
+    removed."""
     return branch.startswith((prefix, OWN))
 
 

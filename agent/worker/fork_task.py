@@ -124,8 +124,9 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
         outputs |= _named(record)
     for record in _calls(source, last_call):
         outputs |= _named(record)
-    # Each file of the new folder is written whole or not at all.  After a crash between two files, the new task begins
-    # from its issue, or has no compactions.
+    # Each file of the new folder is written whole or not at all.  If the process dies before messages.jsonl is written,
+    # the conversation of the new task begins from its issue; if it dies later, the compactions or the inherited costs
+    # may be missing.
     _lines(folder / "tools.jsonl", _calls(source, last_call))
     _outputs(source, folder, outputs)
     # metadata.json is copied because it has the marker of the fences in the copied texts

@@ -239,9 +239,9 @@ class TaskRun:
         return self.wiring.ledger.requested(self.uuid)
 
     def _read_forge_request(self) -> str | None:
-        """The request from the forge while the task runs: a command in a comment, or "stop" for a label that a person
-        moved or an issue that is closed, gone or hidden from the token, unless a merge closed it; None if there is
-        none."""
+        """The request from the forge while the task runs: a command in a comment, or "stop" if a person removed the
+        program's label, set the stopped label or unassigned its account, or if the issue is gone, hidden from the token
+        or closed by something else than a merge; None if there is none."""
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)

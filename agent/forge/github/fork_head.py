@@ -54,8 +54,8 @@ def head_moved(forge: GitHubAdapter, project: Project, number: str, pull: PullRe
 
 
 def _commit_at(forge: GitHubAdapter, fork: str, branch: str, when: datetime) -> str | None:
-    """The newest commit of a fork's branch just before the time `when`; None if GitHub lists no push from which that
-    commit is known."""
+    """The newest commit of a fork's branch just before the time `when`; "" if the branch did not exist yet; None if
+    the fork is gone or GitHub lists no push from which that commit is known."""
     if not fork:
         return None
     ref, later = f"refs/heads/{branch}", None
