@@ -378,8 +378,8 @@ class ForgeError(MakimonoError):
 
 
 class IssueUnreadable(ForgeError):
-    """The issue of one task cannot be read or worked on; other issues are not affected. `code` is the error
-    code that is written to the row of the task."""
+    """An issue, or all issues of one repository, cannot be read or worked on; the rest of the forge can be used. `code`
+    is the error code that is written to the row of the task."""
 
     code = "issue_unreadable"
 

@@ -446,7 +446,8 @@ def _key(one: Turn | Between) -> tuple[object, ...]:
 
 
 def _is_whole(one: Turn | Between) -> bool:
-    """Whether a turn is complete: all its tool calls have results. An event between turns is always complete."""
+    """Whether a turn is complete: all its tool calls have results. An event between turns waits for no
+    results, so it is always complete."""
     from agent.commands.turns import Turn
 
     return not isinstance(one, Turn) or all(call.size is not None for call in one.calls)

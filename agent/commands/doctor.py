@@ -1,8 +1,8 @@
 """Checks whether this machine can do the work: every part that a task needs is checked once; only `repair_rows.py`
 repairs anything.
 
-Each finding of `doctor` has an observation and advice. A broken part leads to a finding, never to an error: a check may
-fail in any way that a broken machine or plug-in can cause, and the next check still runs. The modules `doctor_*.py`
+Each finding of `doctor` has an observation and advice. A broken part leads to a finding: an exception of a
+class in `ANY` ends only the check of that part, and the next check still runs. The modules `doctor_*.py`
 check the larger parts.
 """
 

@@ -206,8 +206,8 @@ class SchemaValidator:
         return VotePayload.from_payload(payload)
 
     def read_critique(self, text: str) -> Critique:
-        """Parse a text that must be a critique and nothing else.  Raises NoVote for a text that is not exactly one
-        valid critique, and repairs nothing."""
+        """Parse the text of a critique (criticism of all statements so far).  Raises NoVote for a text that is not
+        exactly one valid critique, and repairs nothing."""
         payload = read_object(text)
         if errors := _errors(self._critiques, payload) or tuple(_blanks(payload)):
             raise NoVote(errors)

@@ -4,7 +4,8 @@ A fact has the blob of each file that its task delivered. When the base branch o
 another one, the identifiers of the fact that were in the old version of the file are looked for in the new version. If
 one of these identifiers is gone, the fact becomes invalid; so it does if the file is gone and the fact names the file
 or an identifier that was in it. A fact that names no identifier cannot be compared with the new version: it counts as
-`hurt` once for each new version, and ranks lower. Pinned facts are not checked.
+`hurt` once for each new version, and ranks lower. A fact that a person has pinned (`memory pin`) is not
+checked.
 """
 
 from __future__ import annotations

@@ -659,7 +659,8 @@ class ForgeReports:
         return found
 
     def addresses(self) -> Mapping[str, str]:
-        """Name → path or address of each configured repository that git can read while no task runs."""
+        """Name → path or address of each repository that the configuration names by its address (`local.repos`), so
+        that `doctor` can read it without a task; {} for other forges."""
         found: Mapping[str, str] = self._ask("addresses", {})
         return found
 

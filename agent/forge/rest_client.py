@@ -93,7 +93,8 @@ class RestClient(ABC):
         value of the surrounding context `hurried` is used. `checked`: the shape of the answer is checked, and AnswerOdd
         is raised when the shape is wrong. `plain`: the answer is text and not JSON, and is not stored. The other errors
         of `call` are ForgeLimited, ForgeUnreachable, and the errors that `_error_of` of the subclass makes. In a scope
-        of `reads` the same GET is sent to the host only once until a change is sent.
+        of `reads`, a repeated GET of this thread gets the stored answer until the thread sends a change; failures and
+        `plain` answers are not stored.
         """
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier

@@ -262,11 +262,11 @@ class CommentPoller:
         return not is_closed_by_merge(self.forge, row.key, row.branch, merged=merged)
 
     def _believe(self, row: Row) -> bool:
-        """Whether the label on the issue shows an end of the task that is missing in the row, because an older backup
-        of the ledger was restored.
+        """Whether the issue shows an end of the task that is missing in the row, because an older backup of the ledger
+        was restored.
 
-        If the label shows an end of the task, the label is newer than the row, and the row gets the status that the
-        label shows.
+        If the issue has the task's last comment and a label for an end, both are newer than the row, and the row gets
+        the status of the label.
         """
         with suppress(IssueUnreadable):  # the issue is gone or hidden: no label can be read
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)

@@ -103,7 +103,7 @@ class ChatClient(Learner, ABC):
     start_advice: ClassVar[str] = ""  # how to start the server and get a model; "" for a hosted service
     key_header: ClassVar[str] = "Authorization"
     wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to the provider's API
-    # the dialect (peculiarities of the API) if neither the configuration nor the address selects another
+    # the dialect (peculiarities of the API) until the configuration, the address or an answer selects another
     own_dialect: ClassVar[Dialect] = COMPATIBLE
 
     def __init__(

@@ -141,9 +141,9 @@ class ContextAssembler:
     def tokens_in_use(self) -> int:
         """The number of tokens of the next request of the conversation.
 
-        The number of tokens in use is the sum of the last prompt that the provider reported, the recorded part of its
-        answer, and an estimate of everything after that; before the first report, it is an estimate of the whole
-        request, including tools and overhead.
+        It is the sum of the last prompt that the provider reported, the reported part of its answer that the next
+        prompt contains, and an estimate of everything later. If there is no report on the present view, or the sum is
+        implausibly small, it is an estimate of the whole request, including tools and overhead.
         """
         return self._in_use(self.view.read())
 

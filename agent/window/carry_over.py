@@ -156,7 +156,8 @@ class CarryOver:
         """References to the comments that the compaction carries over.
 
         Comments of one person share a fence, so together they need fewer tokens than the sum of their single counts. As
-        long as tokens are left, a further round (at most ROUNDS) selects more comments to carry over.
+        long as tokens are left, the comments are chosen again with a larger budget, at most ROUNDS times in all; a
+        choice that needs more than `room` is dropped.
         """
         store, comments = self.store, self.store.index.comments
         total = sum(one.seq <= end_seq for one in comments)

@@ -1,9 +1,9 @@
 """Shows the plan of a request as a table: each layer with its position, its size, its state, and the reason for the
 state.
 
-The table is for people (the command `request`); the planner does not use it.  The module reads the view for the lines
-that are sent, and messages.jsonl for the others; nothing may change the two files meanwhile.  The tokens are counted as
-the planner counts them, so the rows with the state "kept" add up to its estimate.
+The table is for people (the command `request`); the planner does not use it.  The module reads the view, and
+messages.jsonl for the messages that a compaction left out or masked; nothing may change the two files meanwhile.
+The tokens are counted as the planner counts them, so the rows with the state "kept" add up to its estimate.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
 
 
 def recorded_output(record: Mapping[str, Any]) -> str:
-    """The part of the command's output that its record contains; "" if there is none."""
+    """The output of the command as its record in tools.jsonl has it (perhaps shortened), without the line about its
+    end; "" if it printed nothing."""
     result = str(record.get("result") or "")
     if ending := ENDING.match(result):
         result = result[ending.end() :]

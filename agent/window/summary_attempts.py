@@ -69,7 +69,7 @@ class SummaryAttempts:
         self.since = 0
 
     def record_compaction(self, strategy: str) -> None:
-        """Record that a compaction with `strategy` was made."""
+        """Count a compaction by its means: "summary" resets the counters, "window" and "reset" add to `since`."""
         if strategy == "summary":
             self.wasted = self.since = 0
         elif strategy in CUTTING:

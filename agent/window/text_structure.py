@@ -1,10 +1,10 @@
 r"""Finds the structure of a text in any language: which lines are headings, entries of a list, or plain text.
 
 A line is a heading or an entry if it has one of these marks: a sign at its beginning (`-`, `#`, `■`, `|`, `<`); a
-number, numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon;
-cells of a table; an underline. A short line is a heading too if it follows a blank line and precedes longer lines
-or a list. In a JSON text each key and each string is an entry. `text_structure.py` does not search for words of any
-language.
+number, numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon; cells
+of a table; an underline. A short line is a heading too if it follows a blank line and precedes longer lines or a
+list. In a JSON text, each string with a letter or digit is an entry, and so is each key above one.
+`text_structure.py` does not search for words of any language.
 """
 
 from __future__ import annotations

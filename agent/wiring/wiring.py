@@ -1,8 +1,9 @@
-"""Builds the adapters for the other packages: forge, ledger, model client, sandbox, tools, window.
+"""Builds what a process needs once: forges, ledger, layers of memory, token ratios, learnt facts about models.
 
 Each process makes its own `Wiring`, since connections must be opened after the process was forked. In the daemon, each
-thread that polls has one too. Packages above `wiring` get their adapters from `wiring.py`. Packages below `wiring`,
-which cannot import it, get their adapters as arguments.
+thread that polls has one too. Packages above `wiring` get these objects from `wiring.py`. Packages below `wiring`,
+which cannot import it, get them as arguments. Sandboxes and model clients are made where they are used (`make_sandbox`,
+`make_client`).
 """
 
 from __future__ import annotations

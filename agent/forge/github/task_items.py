@@ -62,8 +62,8 @@ class TaskItems:
         raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; ask for it there")
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about an issue. A request about an issue is repeated after a lost answer even if it is a
-        POST, because adding a label is idempotent; `again=False` prevents that."""
+        """Send one request about an issue.  If its answer is lost, the request is sent again, even a POST: adding a
+        label twice does no harm.  `again=False` is for a request that must not be sent twice, such as a comment."""
         with self.about(key):
             return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
 
