@@ -1,9 +1,9 @@
 """Checks whether this machine can do the work: every part that a task needs is checked once; only `repair_rows.py`
 repairs anything.
 
-Each finding of `doctor` has an observation and advice. A broken part leads to a finding: an exception of a
-class in `ANY` ends only the check of that part, and the next check still runs. The modules `doctor_*.py`
-check the larger parts.
+Each finding of `doctor` has an observation and advice. A broken part leads to a finding, never to an error: an
+exception ends only the check that raises it, and the next one still runs. The modules `doctor_*.py` check the
+larger parts.
 """
 
 from __future__ import annotations
@@ -45,20 +45,6 @@ NOT_LOOKED_AT = "not looked at: the configuration cannot be read"
 
 
 OLDEST_PYTHON = (3, 11)
-
-# Errors of broken machines, files and plug-ins. The tuple of errors is broad on purpose: a failing check must not end
-# `doctor`.
-ANY = (
-    MakimonoError,
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ImportError,
-    RuntimeError,
-    ArithmeticError,
-)
 
 
 def examine(
@@ -156,7 +142,7 @@ def _guarded(name: str, found: Iterator[DoctorCheck]) -> Iterator[DoctorCheck]:
     its traceback in the log."""
     try:
         yield from found
-    except ANY as error:
+    except Exception as error:  # noqa: BLE001 - a check calls plug-ins, and libraries on a broken machine
         log.mistake("doctor", name, error)
         said = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
         yield DoctorCheck(name, FAIL, said)
@@ -170,13 +156,13 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
     name = "configuration"
     try:
         settings = load(True)
-    except ANY as error:
+    except Exception as error:  # noqa: BLE001 - a plug-in of the configuration may raise an error of its own
         checks = [DoctorCheck(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
     else:
         return settings, [_loaded(settings), *_named(name, doctor_configuration.findings(settings))]
     try:
         return load(False), checks  # an unset ${NAME} must not prevent the other checks
-    except ANY:
+    except Exception:  # noqa: BLE001 - the same error, or another one of the same configuration
         return None, checks
 
 

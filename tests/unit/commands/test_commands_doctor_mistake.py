@@ -30,3 +30,21 @@ def test_a_misspelt_name_in_a_check_ends_no_other_check(place, monkeypatch, writ
     [bug] = [line for line in written() if line["event"] == "bug"]
     assert bug["item"] == "webhooks"
     assert "in misspelt" in bug["exception"]
+
+
+def test_an_error_class_of_a_plug_in_or_a_library_ends_no_other_check(place, monkeypatch, written):
+    """Neither `subprocess.TimeoutExpired` nor a class of a plug-in is an OSError or a ValueError."""
+    here = place()
+
+    class OfAPlugIn(Exception):
+        pass
+
+    def foreign(settings):
+        if settings is here.settings:
+            raise OfAPlugIn("it has its own errors")
+        yield
+
+    monkeypatch.setattr(doctor_poke, "findings", foreign)
+    found = {check.name: check for check in doctor.examine_locally(here.settings)}
+    assert (found["webhooks"].state, found["webhooks"].found) == (doctor.FAIL, "OfAPlugIn: it has its own errors")
+    assert found["processes"].state
