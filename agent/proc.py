@@ -208,7 +208,7 @@ def _limit_cpu(pid: int, seconds: float) -> None:
     if not math.isfinite(seconds):
         return
     most = math.ceil(seconds * (os.cpu_count() or 1)) + 1
-    # if the process has ended, has another uid, or has a lower hard limit already, nothing is set
+    # if the process has ended, has another uid, or has a lower hard limit already, its limit of CPU time stays as it is
     with suppress(ProcessLookupError, PermissionError, ValueError):
         _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
         resource.prlimit(pid, resource.RLIMIT_CPU, (most, hard))
@@ -380,7 +380,8 @@ def end_namespace(pid: int, seconds: float = 5.0) -> None:
     """Kill `pid`, and with it all processes of its pid namespace, if `pid` is the first process of such a namespace and
     the parent of `pid` is this process or an ancestor of this process.
 
-    If `pid` is any other process, nothing is killed, so an outdated pid does no harm.
+    Nothing is killed if `pid` is not the first process of a namespace, or has another parent: so an outdated pid does
+    no harm.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -504,7 +505,7 @@ def become_subreaper() -> None:
 def reaps() -> bool:
     """Whether orphans below this process become its children.
 
-    `reaps` queries the kernel, since a forked process does not inherit this property.
+    `reaps` queries the kernel each time: a fork of a subreaper is no subreaper, so a stored answer could be wrong.
     """
     pr_get_child_subreaper = 37
     answer = ctypes.c_int(0)

@@ -111,12 +111,13 @@ def memory_of(
         return most
     held = [_memory(one) for one in processes]
     own, shared = sum(here for here, _ in held), sum(mapped for _, mapped in held)
-    return own + max(shared, kept)  # mapped pages of files in memory usually belong to these files
+    # mapped pages in memory are usually pages of the files that `kept` counts, so only the larger number is added
+    return own + max(shared, kept)
 
 
 def kernel_memory() -> int | None:
     """Bytes that the kernel of this machine uses and cannot reclaim (socket and pipe buffers, page tables, semaphores
-    and the like); None if unknown.  The memory of no single process contains these bytes of the kernel.
+    and the like); None if unknown.  These bytes of the kernel are in no result of `memory_of`.
 
     The result of `kernel_memory` is the total memory minus free memory, memory of processes, of files, and reclaimable
     memory (proc_meminfo(5))."""
@@ -255,8 +256,8 @@ def _nameless(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _in_memory(pids: Iterable[str]) -> dict[str, int]:
-    """Maps a device to bytes, for the file systems in memory that these processes see and this process does not: the
-    content of each file plus INODE."""
+    """Maps a device to bytes, for each file system in memory that one of the processes `pids` sees and this process
+    does not: the bytes of all its files, and INODE bytes more for each file."""
     known = {device for device, _ in _memory_mounts("self")}
     found: dict[str, int] = {}
     for pid in pids:

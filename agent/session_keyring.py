@@ -2,8 +2,9 @@
 
 A process inherits the session keyring of the thread that forks it, and may use every key in it: the daemon's Kerberos
 tickets, fscrypt keys, keys of its service manager or login. No namespace prevents the inheritance of a session keyring.
-A thread cannot return to a keyring that it has left, and no code of this program runs between fork and exec. Therefore
-a separate thread leaves the keyring of this process and starts the command.
+A thread cannot return to a keyring that it has left, and no code of this program runs between fork and exec. To start a
+command, a separate thread therefore joins a new keyring and forks the command, and the other threads keep the old
+keyring.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def machine() -> str:
 def join_new() -> bool:
     """Give the calling thread a new, empty session keyring.
 
-    Returns False if the kernel has no keyrings or refuses the call, or if KEYCTL lacks the architecture. If the kernel
-    has no keyrings, there is nothing to inherit; a container's filter that refuses this system call also refuses the
-    same calls of the command.
+    Returns False if the kernel has no keyrings or refuses the call, or if KEYCTL lacks the architecture. In the first
+    two cases the command cannot use the old keyring either: a kernel without keyrings has nothing to inherit, and a
+    container's filter that refuses keyctl(2) to this process also refuses keyctl(2) to the command.
     """
     number = KEYCTL.get(machine())
     if number is None:

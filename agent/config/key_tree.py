@@ -219,8 +219,8 @@ def variable(path: Path) -> str:
 
 
 def nearest(model: type[Section], path: Path, steps: int) -> Path | None:
-    """The known key that is most similar to an unknown key, None if no key is similar. A sibling is preferred, then a
-    key with the same last step."""
+    """The known key that is most similar to an unknown key, None if no key is similar. A key of the same section is
+    preferred, then a key of any section that has the same last step."""
     here = path[:steps]
     siblings = list(find(model, here)[0].model_fields)
     near = get_close_matches(path[steps].lower().replace("-", "_"), siblings, n=1)

@@ -1,8 +1,8 @@
 """Lists networks outside the public internet, as data: names on an allow-list must not lead to them.
 
 The networks come from IANA's registries of special addresses (iana-ipv4-special-registry, RFC 6890 and its updates;
-iana-ipv6-special-registry). Multicast addresses, and the few addresses at which clouds serve credentials, are added to
-these networks. The networks are listed one by one, since `ipaddress.is_global` differs between Python versions.
+iana-ipv6-special-registry). The lists also contain multicast addresses, and the few addresses at which clouds serve
+credentials. The networks are listed one by one, since `ipaddress.is_global` differs between Python versions.
 """
 
 from __future__ import annotations

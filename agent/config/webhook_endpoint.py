@@ -21,8 +21,8 @@ _LISTEN = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<four>[0-9.]+)):(?P<port
 
 
 def parse_listen(value: str) -> tuple[str, int]:
-    """(address, port) from a text `127.0.0.1:PORT` or `[::1]:PORT`. Raises ValueError for a text of any other form, and
-    for an address that other machines can reach."""
+    """(address, port) from a text `127.0.0.1:PORT` or `[::1]:PORT`. Raises ValueError if the text has neither of these
+    two forms, and for an address that other machines can reach."""
     found = _LISTEN.fullmatch(value)
     if found is None or not 1 <= int(found["port"]) <= 65535:
         raise ValueError

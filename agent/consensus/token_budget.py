@@ -205,8 +205,8 @@ class TokenBudgetManager:
             shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
             if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
                 return shorter
-            # the whole text may have more tokens than the sum of its parts; the tokens up to FLOOR that each reviewer
-            # has are cut last
+            # the whole text may have more tokens than the sum of its parts, so the parts are cut further; the tokens
+            # that each reviewer has up to FLOOR are cut last
             if any(extra.values()):
                 extra = {name: part * 3 // 4 for name, part in extra.items()}
             else:

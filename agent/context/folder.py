@@ -56,8 +56,8 @@ def sweep(folder: Path) -> list[str]:
     gone = []
     for leftover in leftovers:
         with suppress(FileNotFoundError):
-            # `remove` also removes a folder with the name of such a file, which another program may have made: the file
-            # could not be written while the folder exists
+            # another program may have made a folder with the name of an intermediate file; `remove` removes it, since
+            # the file cannot be written while the folder exists
             filetree.remove(leftover)
             gone.append(leftover.name)
     return gone
@@ -143,8 +143,8 @@ class TaskFolder:
         write_end(self.path, status, sync=sync, **columns)
 
     def forget(self) -> None:
-        """Remove the folder if this object created it. A temporary folder may have files; for another folder with files
-        OSError is raised."""
+        """Remove the folder if this object created it. A temporary folder is removed with its files; any other folder
+        is removed only if it is empty, else OSError is raised."""
         if self.is_new:
             if self.is_kept:
                 self.path.rmdir()

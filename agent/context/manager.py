@@ -215,7 +215,7 @@ class TaskContextManager:
     ) -> None:
         """Add to the counters of the row (docs/design/context.md, 4.1).
 
-        The method `heartbeat` overwrites these counters with totals.
+        The next `heartbeat` overwrites the counters of the row with totals.
         """
         self._row.add(llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions)
 

@@ -150,7 +150,8 @@ class TaskRow:
         self._write_if_held("task_requests", other_call_count=other_call_count, estimated_tokens=estimated_tokens)
 
     def set(self, **columns: Any) -> None:
-        """Set columns of SETTABLE; None leaves a column unchanged. Raises ValueError for another column."""
+        """Set columns of SETTABLE; None leaves a column unchanged. Raises ValueError for a column that is not in
+        SETTABLE."""
         unknown = sorted(set(columns) - set(SETTABLE))
         if unknown:
             raise ValueError(f"column {', '.join(unknown)} cannot be set here; allowed are {', '.join(SETTABLE)}")

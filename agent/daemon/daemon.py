@@ -403,8 +403,8 @@ class Daemon:
         return True
 
     def _open_notices(self, supervisor: Supervisor) -> Notices | None:
-        """The connection for the ledger's notifications, None while there is none. If it is lost, this method opens
-        another one; it tries that at most once in LISTEN_SECONDS."""
+        """The connection for the ledger's notifications, None while there is none. If the connection was lost, this
+        method tries to open another one, at most once in LISTEN_SECONDS."""
         if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
             self.listen_at = clock.monotonic() + LISTEN_SECONDS
             self.notices = supervisor.ledger.notices()

@@ -27,7 +27,8 @@ FIRST_SECONDS, LONGEST_SECONDS = 20.0, 1200.0
 """Seconds that a task that could not write waits for its next attempt: the first wait, and the longest wait."""
 
 LEFT_SECONDS = 2 * LONGEST_SECONDS
-"""Seconds after which this host resumes a task of another host that could not write."""
+"""If another host paused a task because its files could not be written, this host resumes the task when the task's last
+heartbeat is this many seconds old."""
 
 LAST_TRIES = 2
 """The maximum number of times that `run --once`, before it ends, resumes each task that could not write."""
@@ -63,9 +64,9 @@ class DiskMonitor:
     def check_at_end(self) -> bool:
         """Check the disk when `run --once` is about to end, and no running task can free space any more.
 
-        Returns whether the disk has enough space again since the last check, or whether a task resumes that could not
-        write. `check_at_end` is for people who start the program only now and then, and so have no daemon that would
-        resume the task."""
+        Returns True if the disk has enough space again, for the first time since the last check, or if this call
+        resumed a task that could not write; else False. `check_at_end` resumes tasks for people who start the program
+        only now and then: they have no daemon that would resume a task later."""
         waiting = self._waiting()
         if not self.why and not waiting:
             return False

@@ -53,7 +53,7 @@ class ExitCodes:
             self.before.add(self.last.pop(next(iter(self.last))))
 
     def codes(self) -> set[int]:
-        """All exit codes that have occurred."""
+        """All exit codes that were recorded for workers of this daemon."""
         return self.before | set(self.last.values())
 
     def worst(self) -> int:

@@ -69,7 +69,7 @@ class TaskListQuery:
         )
 
     def address(self, **changes: Any) -> str:
-        """The address of the task list with this query after `changes`."""
+        """The address of the task list for this query, with the values in `changes` in place of its own."""
         values = {
             "status": self.status,
             "host": self.host,

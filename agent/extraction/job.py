@@ -64,7 +64,7 @@ class ExtractionLease:
     lost: bool = False
 
     def extend(self) -> None:
-        """Extend the lease to LEASE_SECONDS from now, or set `lost`."""
+        """Extend the lease to LEASE_SECONDS from now; set `lost` if another process has the lease."""
         later = clock.now() + timedelta(seconds=LEASE_SECONDS)
         if self.wiring.ledger.delay_extraction(self.uuid, self.until, later):
             self.until = later
@@ -81,7 +81,7 @@ def run(wiring: Wiring, uuid: str) -> bool:
     """Run the extraction jobs of a task, if they are due and no other job runs in this base_dir; return whether each is
     done or has failed for the last time.
 
-    An error of a job becomes an event and does not pass through.  Raises LedgerError or DiskError when the ledger
+    An error of a job is announced as an event and not raised.  Raises LedgerError or DiskError when the ledger
     fails."""
     try:
         lock = durable_files.lock(wiring.settings.base_dir / LOCK)
@@ -193,8 +193,8 @@ def _work(wiring: Wiring, row: Row, lease: ExtractionLease) -> bool:
 
 
 def _give_back(wiring: Wiring, lease: ExtractionLease, seconds: float) -> None:
-    """Make the extraction of the row due again after `seconds`. If the ledger fails, the lease of the extraction
-    expires, with the same effect."""
+    """Make the extraction of the row due again after `seconds`. If the ledger fails, the extraction becomes due again
+    when its lease expires."""
     with suppress(MakimonoError):
         wiring.ledger.delay_extraction(lease.uuid, lease.until, clock.now() + timedelta(seconds=seconds))
 
@@ -215,7 +215,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, j
         raise
     except (Fenced, MemoryUnavailable):
         raise
-    except Exception as error:  # noqa: BLE001 - every other error counts as a failed try of at most TRIES
+    except Exception as error:  # noqa: BLE001 - every other error counts as one of at most TRIES failed tries
         return _record_failed_try(wiring, store, job, row, attempt, error)
     lease.check()
     store.jobs.end(job.id, jobs.DONE)

@@ -128,8 +128,8 @@ class TaskRecord:
 
     @property
     def ended_by_model(self) -> bool:
-        """Whether the model wrote the text of the task's end, also True if no final state is recorded. Otherwise this
-        program wrote that text, which may contain an error message of a server."""
+        """Whether the model wrote the text of the task's end, also True if no final state is recorded. If the model did
+        not write the text, this program did, and the text may contain an error message of a server."""
         return self.ending is None or self.ending.outcome.end in (End.FINISHED, End.ANSWERED, End.ASKED)
 
     @property

@@ -139,8 +139,8 @@ class EtagCache:
 
 
 def _loaded(body: bytes) -> Any:
-    """The decoded JSON of an answer's body.  Unpaired surrogates and NUL in its texts, which the stores cannot write,
-    are replaced."""
+    """The decoded JSON of an answer's body.  Unpaired surrogates and NUL in the JSON's texts are replaced, since the
+    stores of a task cannot write them."""
     data = json.loads(body)
     return fit_json(data) if _UNFIT.search(body) else data
 

@@ -60,8 +60,8 @@ class HostFactsCache:
         self._write(lambda found: found | {key: fact})
 
     def drop(self, name: str) -> None:
-        """Remove the fact `name`, which may have changed, from the file and from the memory of this process. Another
-        process that has read the fact from the host itself uses it until it is too old."""
+        """Remove the fact `name`, which may have changed, from the file and from the memory of this process. If another
+        process has read this fact from the host, that process uses its own copy until KEPT_SECONDS have passed."""
         if self.find(name) is None:
             return
         key = self._key(name)

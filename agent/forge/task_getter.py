@@ -44,8 +44,8 @@ def changed_just_now(item: Mapping[str, Any]) -> bool:
     future, as the host has another clock.
 
     A host may show the label of an issue some seconds before the event that names the person who set the label, since
-    both come from different stores: https://github.com/golang/go/issues/28226. Until then the author of the issue does
-    not count as the person who asked.
+    both come from different stores: https://github.com/golang/go/issues/28226. For SETTLED after a change of the issue
+    its author therefore does not count as the person who asked.
     """
     return abs(clock.now() - clock.parse(str(item["updated_at"]))) <= SETTLED
 
@@ -68,8 +68,8 @@ class BaseTaskGetter(ABC):
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
-        # True while the issues with the processing or paused label are listed, not those that wait for work. What is
-        # looked up after the list must not read it (`timeline_task_getter.RequestState`).
+        # True while the issues with the processing or paused label are listed, not those that wait for work. A look-up
+        # after the end of the list must not read `_left`: it uses `RequestState.is_left` (`timeline_task_getter.py`).
         self._left = False
         self._items = ItemLoop(self._skipped, refusals=(ForgeAccessRefused,))
 

@@ -1,8 +1,8 @@
 """The base class of the task getters of GitHub and Forgejo, whose lists of events name the person who asked for work.
 
 If the author of an issue has permission, and a label asks for work or the token's account is no person's, the poll
-makes a task of the issue at once, and the person who asked is looked up when the task is taken.  For other issues the
-poll reads the events.
+makes a task of the issue at once, and the person who asked is looked up when the task is taken.  For an issue that does
+not fulfil these conditions the poll itself reads the events.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class TimelineTaskGetter(BaseTaskGetter):
     ) -> Task | None:
         """The task of an issue that was assigned to the bot again after the end of a task; None if the issue was not
         assigned again, if a person without permission assigned it, if a person assigned it to themselves, or if this
-        poll may look up no further issue. The events of an issue are read again for an assignment only when the issue
-        has changed."""
+        poll may look up no further issue. To find the newest assignment, the events of an issue are read again only
+        when the issue has changed."""
         state = (project.full_name, item["number"], item.get("updated_at"), "again")
         if state in self.forge.askers:
             found = self.forge.askers[state]

@@ -184,7 +184,8 @@ class Poller:
                 self._report_problems(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
             shown = self._next_tasks(place, AT_ONCE if most is None else most)
-            # a claim takes more than a second, so all requests are read and shown as seen before the first claim
+            # to enqueue a task takes more than a second, so all requests are read and marked as seen before the first
+            # one
             place.comment_poller.read()
             while shown:
                 for task, seen in shown:
@@ -241,7 +242,7 @@ class Poller:
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # the program reads the labels again after the next poll
+            return  # the forge did not answer: the program reads its labels again after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True

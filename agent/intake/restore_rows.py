@@ -8,10 +8,11 @@ queued and continues from its files.  A task that waits for a person stays pause
 whether the answer was written before or after the loss of the ledger.
 
 If the ledger has a row for one of the folders, the ledger was not lost, and nothing is restored: a single folder may
-lack a row for other reasons.  For this check, rows do not count that another host or the poller has added after the
-loss of the ledger.  With `everything` rows are restored without this check, and from `quarantine/` too; `everything` is
-for `doctor --repair`, after a person has looked at the folders.  `record_elsewhere` reads the columns of a row from a
-replica, for a task that has lost both its row and its folder (`intake/orphaned_issues.py`).
+lack a row for other reasons.  A row that another host or the poller has added after the loss of the ledger does not
+count as a row of the folder.  With `everything` rows are restored even if the ledger has rows for other folders, and
+from `quarantine/` too; `everything` is for `doctor --repair`, after a person has looked at the folders.
+`record_elsewhere` reads the columns of a row from a replica, for a task that has lost both its row and its folder
+(`intake/orphaned_issues.py`).
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
 def _is_known(wiring: Wiring, folder: Path) -> bool:
     """Whether the ledger still has the row of the task in the folder.
 
-    A row that is younger than the folder (by YOUNGER) does not count, since it was added after the loss of the ledger,
-    when the issue was found again (`orphaned_issues.py`).
+    False also for a row that was created more than YOUNGER after the folder: such a row was added after the loss of the
+    ledger, when a poll found the issue again (`orphaned_issues.py`).
     """
     row = wiring.ledger.get(folder.name)
     if row is None:

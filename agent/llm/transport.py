@@ -245,7 +245,7 @@ class Transport:
         request = self._posts[key]
         request.headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
         body.seek(0)
-        request.body = (body,)  # type: ignore[assignment]# one part, read by `Plain.send` or http.client
+        request.body = (body,)  # type: ignore[assignment]# a body of one part: `Plain.send` or http.client reads it
         return request
 
     @contextmanager

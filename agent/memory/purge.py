@@ -46,13 +46,14 @@ ELSEWHERE = (
 
 
 def purge(database: MemoryDatabase, projection: LogProjection, exports: Path, pieces: Sequence[bytes]) -> list[str]:
-    """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
+    """Remove from memory.db and its exports the bytes of all texts that were ever forgotten.
 
     At the end memory.db, its write-ahead log and the exports are searched for `pieces` (from `pieces_of`, parts of the
-    forgotten texts); the result names the files that still contain a piece, each with a reason.  If a reader prevents
-    the truncation of the write-ahead log, the result names at least that log, since the forgotten texts may be unknown.
-    The state `unpurged` in memory.db is removed if no file contains a piece and the log was truncated: if a process
-    dies before that, the state remains, and the next purge repeats the work.
+    forgotten texts); the result names the files that still contain a piece, each with a reason.  If the state
+    `unpurged` exists, a reader prevents the truncation of the write-ahead log, and no piece was found, the result names
+    that log, since it may contain forgotten texts that `pieces` does not cover. The state `unpurged` in memory.db is
+    removed if no file contains a piece and the log was truncated: if a process dies before that, the state remains, and
+    the next purge repeats the work.
     """
     unpurged = database.run("state_get", name=UNPURGED)
     projection.optimize()
@@ -113,7 +114,7 @@ def pieces_of(texts: Iterable[str]) -> list[bytes]:
 
 
 def _only_deleted(database: MemoryDatabase, pieces: Sequence[bytes]) -> list[bytes]:
-    """The pieces that no remaining event or record contains."""
+    """Those of `pieces` (parts of forgotten texts) that no remaining event or record contains."""
     asked = orjson.dumps([piece.hex() for piece in pieces]).decode()
     kept = {row["piece"] for row in database.run("pieces_kept", pieces=asked)}
     return [piece for piece in pieces if piece.hex() not in kept]

@@ -110,7 +110,7 @@ def lose_what_stderr_refuses() -> None:
 
     When the disk is full or the reader has closed the pipe, the buffer of the original `sys.stderr` would fail at every
     flush.  The module multiprocessing flushes `sys.stderr` before each start of a process (`util._flush_std_streams`),
-    so the daemon could start no worker.
+    so with the original stream the daemon could start no worker then.
     """
     before = sys.stderr
     if before is None or isinstance(getattr(before, "buffer", None), _Lossy):
@@ -157,7 +157,7 @@ def setup(
     _log.least, _log.uuid, _log.redact = LEVELS.index(level), uuid, redact
     # Switch off the fields of log records that no line of this log shows: to find the calling code, `logging` would
     # walk the whole stack.
-    logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO of Python
+    logging._srcfile = None  # noqa: SLF001 - Python's logging HOWTO documents this attribute under "Optimization"
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     root = logging.getLogger()
     root.setLevel(level.upper())

@@ -64,8 +64,8 @@ def added_lines(
 
 
 def _added(block: bytes, most: int) -> int:
-    """The number of lines of a block inside a hunk that has only added lines left, `most` of them; 0 if the block has
-    other lines too."""
+    """The number of lines of `block` if all of them belong to the current hunk, of which `most` lines, all of them
+    added lines, remain; else 0."""
     if not block.startswith(b"+") or b"\n\\" in block:
         return 0
     count = block.count(b"\n") + 1

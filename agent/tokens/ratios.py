@@ -45,8 +45,9 @@ AGREEING = 4
 """Number of consecutive doubtful reports of tokens that must agree before their ratio is used."""
 
 GROWN = 1.25
-"""Minimum factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
-not grow with the request, so reports that include one do not agree over such a range."""
+"""Doubtful reports are used only if the longest of their requests has at least this many times the tokens of the
+shortest: the ratios of reports that include a gateway's own prompt, which has a fixed length, differ over such a
+range."""
 
 NEW_PART = 1.3
 """A doubtful report is ignored if it differs by at most this factor from the number of tokens by which the request has

@@ -66,7 +66,8 @@ class NormalizedText:
         return position + bisect_left(self._pairs, position)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The span in the file's own text that corresponds to `start` to `end` of the view."""
+        """The (start, end) in the file's own text that corresponds to the characters `start` to `end` of the normalized
+        text."""
         if self._kept is None:
             return self._raw(start), self._raw(end)
         first = self._kept[start] if start < len(self._kept) else (self._kept[-1] + 1 if self._kept else 0)
@@ -81,9 +82,9 @@ def normalize_newlines(text: str) -> str:
 
 
 def find(raw: str, old: str, new: str) -> tuple[NormalizedText, list[int], str, str]:
-    """(view of the file, positions of `old` in the view, old, new) for the first form of `old` that the file contains;
-    no positions if the file contains no form. The forms of the text `old` are tried in this order: unchanged; in
-    composed, then in decomposed Unicode form; without characters that a cleaned result does not show.
+    """(the file's normalized text, positions of `old` in that text, old, new) for the first form of `old` that the file
+    contains; no positions if the file contains none of the forms. The forms of the text `old` are tried in this order:
+    unchanged; in composed, then in decomposed Unicode form; without characters that a cleaned result does not show.
     """
     old, new = normalize_newlines(old), normalize_newlines(new)
     view = NormalizedText(raw)
@@ -111,8 +112,7 @@ def _places(text: str, wanted: str) -> list[int]:
 
 
 def changes(view: NormalizedText, places: list[int], old: str, new: str) -> list[Change]:
-    """The smallest changes that replace each occurrence of `old` by `new`; empty when both are the same in this
-    view."""
+    """The smallest changes that replace each occurrence of `old` by `new`; empty when `old` and `new` are equal."""
     if old == new:
         return []
     front = _common(old, new)

@@ -48,8 +48,8 @@ def load(tree: Tree, path: str) -> tuple[bytes, TextEncoding, os.stat_result]:
 
 def apply_changes(data: bytes, form: TextEncoding, made: list[edit.Change]) -> bytes:
     """The content of the file after the changes; bytes outside of the changes stay the same: they are copied, or, in
-    ISO-2022-JP, encoded again to equal bytes. Raises ToolError if the other bytes cannot stay the same in this
-    encoding."""
+    ISO-2022-JP, encoded again to equal bytes. Raises ToolError if the bytes outside of the changes cannot stay the same
+    in the file's encoding."""
     raw = encodings.decode(data, form)
     if form.codec == "iso2022_jp":  # in ISO-2022-JP, the bytes of a character depend on the bytes before it
         if encodings.encode(raw, form) != data:

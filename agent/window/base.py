@@ -109,8 +109,8 @@ class DoesNotFit(MakimonoError):
         )
 
     def details(self, at_most: int = 0) -> str:
-        """A text with the tokens of each part of the request, and the smallest sufficient window if it is larger than
-        `at_most`."""
+        """A text with the tokens of each part of the request; the text also names the smallest sufficient window if
+        that window is larger than `at_most` tokens."""
         each = "; ".join(f"{name} {size:,}" for name, size in self.parts.items())
         known = "They are" if self.exact else "They are, by an estimate"
         enough = f"A window of {self.needed:,} tokens would do; the one in force has {self.window:,}. "

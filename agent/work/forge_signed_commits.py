@@ -1,15 +1,17 @@
 """Makes the commits of a task again through the API of the host, so that the host signs them (`commit.signing`).
 
 1. A push to a ref of the program's own, OBJECTS, brings the blobs to the host: files of any size and mode that a push
-   may have.  A tree or commit that only such a push has brought is not taken by GitHub's API (renovatebot/renovate,
-   lib/modules/platform/github/index.ts, `pushFiles`), so both are made anew.
-2. For each commit, oldest first, the host makes the tree and the commit.  The tree must have the name that it has in
-   the task's git directory.
+   may have.  GitHub's API does not accept a tree or commit that only a push to OBJECTS has brought
+   (renovatebot/renovate, lib/modules/platform/github/index.ts, `pushFiles`), so both are made anew.
+2. For each commit, oldest first, the host makes the tree and the commit.  The host's tree must have the same hash as
+   the commit's tree in the task's git directory.
 3. The commit is written into the task's git directory from the text and the signature in the host's answer.  The
-   written commit must have the name that the host gave it, so that this host checks, byte for byte, what the forge has.
+   written commit must have the hash that the host reports: so this process checks that it has, byte for byte, the same
+   commit as the forge.
 
 No branch moves, on this machine or at the host: the caller moves the task's branch, and pushes it as any other.  If the
-process dies before that, the next one begins again; commits that nothing refers to do no harm.
+process dies before the branch moves, the next attempt makes all commits again; the unused commits at the host do no
+harm, since no ref names them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def unsigned(git_dir: Path, head: str, known: Iterable[str]) -> list[str]:
 
 
 def make_again(git_dir: Path, commits: Sequence[str], maker: CommitMaker) -> dict[str, str]:
-    """Let the host make `commits`, oldest first; returns old name → new name.
+    """Let the host make `commits`, oldest first; returns a mapping from the hash of each commit to the hash of the
+    commit that the host made.
 
     Raises PushRejected if the host does not take a commit, makes another one, or does not sign it; ForgeUnreachable if
     the host cannot sign at the moment; the other errors of `CommitMaker`.

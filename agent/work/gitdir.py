@@ -3,9 +3,9 @@
 The git directory of a task borrows the mirror's objects, lies outside the work tree, and is mounted read-only for
 commands (docs/security.md, "Git beside a work tree"). The file `info/attributes` of the git directory overrides every
 `.gitattributes` of the tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end
-conversion, unless `lfs.py` converts it. So a one-line edit is a one-line diff, and no diff driver or `-diff` hides a
-change. The file `info/exclude` of the git directory is the program's ignore list, with a lower priority than the
-repository's own `.gitignore`.
+conversion, unless `lfs.py` converts it. Since no `.gitattributes` of the tree affects a diff, an edit of one line is a
+diff of one line, and no diff driver or `-diff` hides a change. The file `info/exclude` of the git directory is the
+program's ignore list, with a lower priority than the repository's own `.gitignore`.
 """
 
 from __future__ import annotations

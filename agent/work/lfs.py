@@ -2,10 +2,10 @@
 pointer to content in the tree.
 
 This program does not run git-lfs, because git-lfs reads the repository's configuration, which may name programs and
-addresses. A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs. This
-program's attributes disable every filter. Only `add` enables the LFS filter, for the given paths: the index then stores
-size and time of the file itself with the pointer, and `git status` shows the file as unchanged. `work/lfs_server.py`
-uploads and downloads content.
+addresses. A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs. The git
+attributes that this program sets for a task disable every filter. Only `add` enables the LFS filter, for the given
+paths: the index then stores size and time of the file itself with the pointer, and `git status` shows the file as
+unchanged. `work/lfs_server.py` uploads and downloads content.
 
 git-lfs/git-lfs docs/spec.md describes the pointer and the location of objects.
 """
@@ -172,7 +172,7 @@ class LfsTree:
 
     def fill(self, wanted: Mapping[str, Pointer], stores: Iterable[Objects]) -> dict[str, Pointer]:
         """Replace pointers by content if one of `stores` has it; returns the files that got their content. The caller
-        must set the owner of these files and then call `add` for them."""
+        must set the owner of the files that got their content, and then call `add` for them."""
         stores = list(stores)
         done = {}
         root = filetree.open_folder(self.tree)

@@ -3,7 +3,7 @@ may succeed.
 
 The shell that ran a tool hides the tool's exit code, so this module examines the end of the output. Most patterns do
 not depend on a tool: names of errno, the C library's texts for them, the resolver's messages, and HTTP statuses of an
-unavailable server. The remaining patterns are messages of single tools; the tool is named beside each pattern.
+unavailable server. Some patterns match a message of a single tool; the table names the tool beside the pattern.
 """
 
 from __future__ import annotations

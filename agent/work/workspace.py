@@ -167,7 +167,7 @@ class Workspace:
         """Rebuild the index if a power loss has damaged it; the tree does not change."""
         try:
             done = self._git("update-index", "-q", "--refresh", "--ignore-submodules", check=False, timeout=600)
-        except RulesRefused as refused:  # the task continues, since the model can correct the file before the commit
+        except RulesRefused as refused:  # before the next commit the model can correct the file that git must not read
             self.reports.append(str(refused))
             return
         if done.returncode > 1:  # exit code 1 of `update-index` means only that files differ
@@ -263,8 +263,8 @@ class Workspace:
             self.update_state(merging=base)
 
     def replace_commits(self, head: str, made: Mapping[str, str]) -> None:
-        """Move the task's branch from `head` to the commits that replace its own (`made`: old name → new name). The new
-        commits have the same trees, so neither the files nor the index change."""
+        """Move the task's branch from `head` to the commits that replace its own (`made`: old hash → new hash). Each
+        new commit has the tree of the one that it replaces, so neither the files nor the index change."""
         self._move_branch(made.get(head, head), "signed", expected=head)
 
     def _point_at(self, commit: str | None, why: str) -> None:
@@ -322,8 +322,8 @@ class Workspace:
 
     def lay_merge(self, base: str) -> tuple[str, ...]:
         """Put a merge with the commit `base` into the work tree, with conflict marks in the conflicting files;
-        everything must be committed before. The next commit of the task is the merge commit. Returns the conflicting
-        paths.
+        everything must be committed before. After `lay_merge` the next commit of the task is the merge commit. Returns
+        the conflicting paths.
 
         If `lay_merge` is interrupted, the next `open` puts the merge into the tree completely."""
         tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
@@ -388,7 +388,7 @@ class Workspace:
         not read the tree.
 
         A stop request does not interrupt the search for untracked files, since a task that ends because of a full disk
-        needs its result.
+        still needs the list of these files.
         """
         options = () if ignored else ("--exclude-standard",)
         try:
@@ -412,8 +412,8 @@ class Workspace:
         return head != self.start or (self.state.pushed is not None and head != self.base_commit)
 
     def diff_stat(self, *, own: bool = False) -> DiffStat:
-        """Number of files and lines that the task's branch changes against the base commit, or with `own` against
-        `start`."""
+        """Number of files and lines that the task's branch changes against the base commit, or with `own` only those
+        that the task's own commits change."""
         return changes.diff_stat(self.git_dir, *self._span(own=own))
 
     def changes_now(self, seconds: float = 20) -> list[FileChange]:
@@ -433,8 +433,8 @@ class Workspace:
         return changes.patch(self.git_dir, *self._span(own=True))
 
     def changed_paths(self, *, own: bool = False) -> list[str]:
-        """Paths that the task's branch changes against the base commit, or with `own` against `start`; both paths of a
-        rename."""
+        """Paths that the task's branch changes against the base commit, or with `own` only those that the task's own
+        commits change; a rename counts with its old and its new path."""
         return changes.changed_paths(self.git_dir, *self._span(own=own))
 
     def history(self, since: str | None = None) -> Iterator[bytes]:

@@ -121,7 +121,7 @@ class ServerMemory:
     """Monitors the memory of an MCP server.  A call returns whether the server uses too much memory; if it does, `why`
     is the reason.
 
-    `pid` is the process that contains the server, 0 before it has started.
+    `pid` is the topmost process of the server, 0 before the server has started.
     """
 
     settings: Settings

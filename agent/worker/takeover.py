@@ -2,14 +2,14 @@
 
 A takeover happens after this process has claimed the row and taken the lock of the folder. If the last attempt worked
 in this host's folder, nothing is fetched from the replica. If the last attempt worked on another host, the newest
-manifest in the replica shows whether the state in this folder is older. If so, the files are fetched and each of their
-segments is checked; then the older state is moved to the quarantine folder (or deleted, if it has no message), and the
-fetched files take its place.
-`replica.json` is removed first and written last, so that the next attempt repeats a takeover that was interrupted.
+manifest in the replica shows whether the state in this folder is older. If the state in this folder is older, the files
+of the replica are fetched and each of their segments is checked; then the older state is moved to the quarantine folder
+(or deleted, if it has no message), and the fetched files take its place. `replica.json` is removed first and written
+last, so that the next attempt repeats a takeover that was interrupted.
 
 If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS. After PATIENCE_SECONDS the
 task continues from its folder, or from its issue, and the event `replica_unused` reports that. The task also continues
-if no manifest in the replica is complete; then the event is emitted only if the folder has no messages.
+if no manifest in the replica is complete; then `replica_unused` is emitted only if the task's folder has no messages.
 """
 
 from __future__ import annotations

@@ -377,8 +377,8 @@ class ForgejoForge:
         self._own_comments.add(comment_id)
 
     def _own_comment(self, key: TaskKey, comment_id: str) -> str:
-        """The path of a comment of the own account; raises ForgeError for a comment of another account, since Forgejo
-        lets an account with write access edit any comment."""
+        """The path in Forgejo's API of a comment that the own account wrote; raises ForgeError for a comment of another
+        account, since Forgejo would let the own account edit any comment."""
         path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
         if comment_id not in self._own_comments:
             found = self.wire.get(path)

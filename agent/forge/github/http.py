@@ -6,7 +6,7 @@ module knows GitHub's rate limits, pages, tokens and errors; it does not interpr
 
 GET requests are conditional: an answer with an ETag is stored, compressed, and the next request for the same resource
 sends that ETag as `If-None-Match`.  An answer 304 does not count against the rate limit, and then the stored answer is
-used.  Outside of the scopes of `forge/single_reads.py` each read sends a request, so an outdated answer is not used.
+used.  Except inside a block of `SingleReads.scope`, each read sends a request, so an outdated answer is not used.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ class GitHubWire:
         may_fail: Collection[str] = (),
         refused: dict[str, ForgeRefused] | None = None,
     ) -> dict[str, Any]:
-        """The field `data` of the answer to a GraphQL request; errors of parts in `may_fail` are put into `refused`.
+        """The field `data` of the answer to a GraphQL request; an error of a mutation or field that `may_fail` names is
+        put into `refused` under that name.
 
         Raises ForgeLimited, or ForgeRefused (422) for the other errors.
         """

@@ -153,7 +153,8 @@ class TaskItems:
 
 
 def issue_number(key: TaskKey) -> str:
-    """The number of the task's issue or pull request.  Raises IssueUnreadable if the key has no such number."""
+    """The number of the task's issue or pull request.  Raises IssueUnreadable if the id in the task key is not a
+    number."""
     if not _NUMBER.fullmatch(key.task_id):
         raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitHub; they are called 1, 2, 3 …")
     return key.task_id

@@ -31,7 +31,7 @@ def addresses(base_url: str) -> tuple[str, str]:
 def listed(section: Any) -> tuple[str, ...]:
     """The projects that the section of the settings lists, each once, as a path `a/b/c` or as a number; a name without
     `/` gets the setting `owner` as its first part; an empty list means all projects of the account. Raises ConfigError
-    if the token is missing, or for an entry that is then neither a path nor a number."""
+    if the token is missing, and for an entry that is neither a path nor a number, nor becomes a path by `owner`."""
     if section.token is None:
         raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
     projects = []

@@ -247,7 +247,8 @@ def reviewer_of(items: TaskItems, key: TaskKey, project: Project) -> int | None:
     permission, or uses the own account.
 
     The bot label that started the task may be off the issue already, but GitLab still lists the event by which the
-    label was added. If GitLab lists no such event, the author of the issue counts as the person who asked.
+    label was added. If GitLab lists no event by which the bot label was added, the author of the issue counts as the
+    person who asked.
     """
     path = items.path(key, project)
     who = items.wire.facts.find(_fact(path, items.labels.queued))

@@ -1,9 +1,9 @@
 """Reads and writes the files of a local tracker: reads take no lock; writes require the tracker's lock and are atomic.
 
-People edit the tracker's files with editors that take no lock. To change a file of the tracker in spite of such
-editors, `files.py` writes a temporary file and renames it, and starts again when the file has changed in the meantime;
-to append, it uses a single write. Symbolic links below the tracker's folder are not followed, so that a link in the
-tracker cannot show a file from elsewhere to a model.
+People edit the tracker's files with editors that take no lock. So that no change of such an editor is lost, `files.py`
+changes a file by writing a temporary file and renaming it, and starts again when the file has changed in the meantime;
+it appends by a single write. Symbolic links below the tracker's folder are not followed, so that a link in the tracker
+cannot show a file from elsewhere to a model.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TrackerFiles:
         """The numbered files in a folder, such as `7.md`: (their numbers, ascending; the names with leading zeros,
         which are not read).
 
-        If the tracker has no such folder, both results of `numbers` are empty. Raises ForgeError if the tracker is
-        missing or the folder cannot be read.
+        If the tracker lacks the folder `folder`, both lists are empty. Raises ForgeError if the tracker is missing or
+        the folder cannot be read.
         """
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - this function needs the file names only

@@ -1,12 +1,12 @@
 """Reads and writes mcp.lock in base_dir: hashes of the descriptions of MCP tools that were seen first, or that a person
 accepted.
 
-A server may change the description of a tool after a person has read it, and descriptions reach the model. To detect
-such changes, mcp.lock has a hash of each tool of each MCP server (`offered_tools.ListedTool.digest`). The first list of
-tools that a server sends is pinned without a question to a person. A tool that is not pinned, or has changed since it
-was pinned, is refused until a person runs `mcp accept`, which pins the present list; with `trust_changes` of the server
-it is pinned without a person. All workers of a base_dir share mcp.lock; each change is made under a lock, and the file
-is replaced as a whole.
+A server may change the description of a tool after a person has read it, and descriptions reach the model. To detect a
+changed description, mcp.lock has a hash of each tool of each MCP server (`offered_tools.ListedTool.digest`). The first
+list of tools that a server sends is pinned without a question to a person. A tool that is not pinned, or has changed
+since it was pinned, is refused until a person runs `mcp accept`, which pins the present list; with `trust_changes` of
+the server it is pinned without a person. All workers of a base_dir share mcp.lock; each change is made under a lock,
+and the file is replaced as a whole.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class ServerPrograms:
 
         A program that is not found is returned by its name, and then the start of the server fails. Raises
         CommandRefused for a program in a place that commands of the model can write, or that another user may write,
-        and for a key in a file of the configuration that another user may write.
+        and if another user may write the configuration file that sets the server's command.
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))
