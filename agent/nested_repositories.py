@@ -7,7 +7,7 @@ other folder, even one of the host.  A named pipe or a link to a device in place
 loads the files `commondir` and refs into memory as a whole.
 
 The files that git opens in a nested repository must therefore be regular and short and must not be links, and a
-reference to another folder must stay within the work tree. Files in a nested repository that git itself ignores are not
+reference to another folder must stay within the work tree. A file in a nested repository that git does not read is not
 refused. The places in git's sources are setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and
 refs/files-backend.c (`files_read_raw_ref`).
 """

@@ -92,5 +92,5 @@ class Registry:
             return getattr(import_module(module), attribute)
         except ImportError as error:
             if (error.name or "").partition(".")[0] == OWN:
-                raise  # a mistake of this program, and not a package that is not installed
+                raise  # a module of this program is missing, not an optional package
             raise ConfigError(f"{self.kind}: {name!r} ({target}) cannot be loaded: {error}") from error

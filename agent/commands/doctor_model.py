@@ -136,7 +136,7 @@ def _window(client: ModelClient, limits: WindowLimits, loaded: int | None, *, as
 
 def _takes_no_task(settings: Settings, client: ModelClient, store: MessageStore, place: Path) -> Iterator[Finding]:
     """A finding if tools and system prompt leave no space for any task, with the smallest window that would be
-    sufficient. The check for space uses the same tools, window and counting as a task at its start."""
+    sufficient. The space is computed with the same tools, window and counting as for a task at its start."""
     from agent.commands.request_preview import KeptFolder
     from agent.security.redact import masker_of
     from agent.tools import Toolbox

@@ -71,7 +71,7 @@ class ServerReport:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all tools of an MCP server that the model gets."""
+        """The tokens of those tools of the MCP server that the model gets."""
         return sum(one.tokens for one in self.tools if one.offered)
 
     @property

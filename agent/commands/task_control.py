@@ -32,7 +32,7 @@ OPEN_ADVICE = {
 
 def give_order(wiring: Wiring, prefix: str, word: Request, who: str = COMMAND_LINE) -> tuple[str, Status]:
     """Request a stop, pause or resume of the task with a uuid that begins with `prefix`; returns (uuid, the status of
-    its row after that).  A running task is still `running` then, until its worker obeys the request.
+    its row after that).  A running task keeps the status `running` until its worker obeys the request.
 
     `who` is the person who gave the command: the row stores the name in `requested_by`, and the event `order_given`
     contains it. Raises UsageError when no such task exists, or its state does not allow the command.

@@ -127,8 +127,8 @@ def lies_elsewhere(settings: Settings, row: Row, folder: Path | None, command: s
     """A sentence for people about the host that has the conversation, if the folder on this host does not have all of
     it; else "".
 
-    `command` is the command that shows the conversation on that host. If the hosts share base_dir, the folder on this
-    host has the whole conversation.
+    `command` is the command with which a person shows the conversation on the other host. If the hosts share base_dir,
+    the folder on this host has the whole conversation.
     """
     if not of_another_host(row, settings) or (folder is None and row.attempt == 0):
         return ""
@@ -233,8 +233,8 @@ def _records(folder: Path, name: str, *, every: bool = False) -> Iterator[Json]:
 
 
 def _entry(kind: str, file: str, record: Json, who: object, text: str, **more: Any) -> TimelineEntry:
-    """A TimelineEntry for one record: its time is the record's `timestamp`, its number is the one under the number key
-    of the file."""
+    """A TimelineEntry for one record: its time is the record's `timestamp`, its number is the value of the key that
+    numbers the records of the file (`id_key`)."""
     return TimelineEntry(str(record.get("timestamp", "")), kind, file, record[id_key(file)], str(who), text, **more)
 
 

@@ -153,8 +153,7 @@ def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
     """The path of the key that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one
     of several hosts, but not of a host with an app; None if there is no such host.
 
-    With several hosts, the token in a variable such as GITHUB_TOKEN is thus not sent to a host other than the public
-    one.
+    So, if several hosts are configured, only the public one gets the token in a variable such as GITHUB_TOKEN.
     """
     entries = merged.entries(path[0]) or {"0": {}}
     for number, entry in entries.items():

@@ -35,7 +35,8 @@ VALIDATOR = SchemaValidator()
 class Question:
     """One question to one reviewer, with all that is needed to send it: `ask_until_valid` sends it up to `tries` times,
     until an answer is valid. `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees
-    them. `reduced` is called with the log of each text that was shortened.
+    them. `reduced` is called for each step that shortened a text, with `ReductionLog.to_dict()` and the name of the
+    persona.
 
     `may_retry` takes one of the retries that all reviewers of the deliberation share, and returns False if there is
     none.

@@ -166,8 +166,8 @@ class Deliberation:
     # --- one phase ----------------------------------------------------------------------------------------------
 
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
-        """The statements of the reviewers that are left, for the present phase. A statement that an earlier process
-        recorded is used again; the other reviewers are asked, at the same time.
+        """The statements, in the present phase, of all reviewers that have not failed. A statement that an earlier
+        process recorded is used again; the other reviewers are asked, at the same time.
 
         Raises _FailedSafe if fewer reviewers than the quorum are left. Every error cancels the requests that still run.
         """
@@ -191,8 +191,8 @@ class Deliberation:
         return {name: said[name] for name in self.reviewers if name in said}
 
     def _collect(self, pending: dict[Future[Json], Reviewer], said: Said, number: int) -> None:
-        """Record the reviewers' answers in the order in which they arrive. Answers that come after too few reviewers
-        are left for the quorum are ignored.
+        """Record the reviewers' answers in the order in which they arrive. If fewer reviewers than the quorum are left,
+        _FailedSafe is raised, and answers that come later are ignored.
         """
         with deadline.within("the reviewers", self._longest()):
             while pending:

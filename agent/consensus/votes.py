@@ -223,7 +223,7 @@ class SchemaValidator:
 
 
 def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:
-    # JSON Schema accepts 3.0 as an integer, so the line is converted
+    # JSON Schema accepts 3.0 as an integer, so the line number is converted
     return tuple(Finding(one["file"], int(one["line"]), one["problem"]) for one in payload["findings"])
 
 

@@ -5,7 +5,7 @@ A messages.jsonl in the first form, from another program or written by hand, is 
 the original stays beside the new file.  The first system message and the first user message become the head of the
 view; a later system message is used from the next compaction that omits messages (`message_rules.kind_of`).  A tool
 result gets a call in the answer before it, with the arguments from tools.jsonl; a result without such an answer becomes
-a user message, since no wire accepts it otherwise.
+a user message, since no model server's API accepts it without a call.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _converted(path: Path) -> Iterator[Json]:
 
 
 def _answered(answer: Json, result: Json, recorded: Json | None) -> Json:
-    """The tool result with the id of a new call, which the function adds to `answer`."""
+    """The tool result, with the id of a new call; the function adds this call to `answer`."""
     name = str(result.get("tool_name") or "unknown")
     known = recorded is not None and recorded.get("tool") == name and isinstance(recorded.get("args"), dict)
     call = {"id": f"call_{result['seq']}", "name": name, "arguments": recorded["args"] if known and recorded else {}}

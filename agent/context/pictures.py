@@ -3,9 +3,9 @@
 `record["images"]` is a list of `{"file", "media_type", "width", "height", "tokens"}`, in the order of the text. The
 line of the view has the same list of pictures beside the content; it is the only part of the view that is not in the
 wire format. The client reads the files and encodes them for its server, so the view stays small. The field `tokens` of
-a record includes the tokens of its pictures. A mask that reaches a record replaces its pictures in the view by a line
-of text with their names; the pictures of the briefing are replaced by the first compaction of any kind that reaches
-the briefing. All functions of `pictures.py` are pure.
+a record includes the tokens of its pictures. If a compaction masks the view up to a record or beyond, a line of text
+with the names of its pictures replaces them in the view; the pictures of the briefing are replaced by the first
+compaction of any kind that reaches the briefing. All functions of `pictures.py` are pure.
 """
 
 from __future__ import annotations

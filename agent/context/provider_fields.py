@@ -43,7 +43,7 @@ class Origin:
 
 
 def of_record(record: Json, origin: Origin | None) -> Json | None:
-    """The provider fields of a record for the wire and model of `origin`; None if there are none."""
+    """The provider fields of a record if they come from the model of `origin` by the same API (`wire`), else None."""
     fields = record.get(NAME)
     if origin is None or not isinstance(fields, dict):
         return None

@@ -46,8 +46,8 @@ class ToolStore(Store):
         """Record one call; returns its number, from 1, with which the tool `read_output` finds it (`tools:N`).
 
         `status` is "success" or "error"; `error` is the message of an error; `output` names the file below the task's
-        folder with the whole text, if `result` was cut.  Raises RecordRefused, with nothing written, if `status` has
-        another value.
+        folder with the whole text, if `result` was cut.  Raises RecordRefused, with nothing written, if `status` is
+        neither of the two.
         """
         if status not in STATUSES:
             raise RecordRefused(f"status is {status!r}; allowed are success and error")

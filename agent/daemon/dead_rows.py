@@ -107,8 +107,8 @@ class DeadRows:
             del self.owed[uuid]
 
     def is_alive(self, row: Row) -> bool:
-        """Whether a worker of the row, which belongs to this base_dir, lives or its end is handled by the watchdog; if
-        not, the processes of the task are killed."""
+        """Whether the row, which belongs to this base_dir, has a live worker, or one of which the watchdog handles the
+        end; before False is returned, the processes of the task are killed."""
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True

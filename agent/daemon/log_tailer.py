@@ -18,8 +18,8 @@ SECONDS = 0.5
 
 
 class LogTailer:
-    """Emits the events in the logs of the workers of one base_dir at `heard`, except for the lines that a log had
-    before the call of `start`."""
+    """Emits the events in the logs of the workers of one base_dir to the listeners of `heard`, except for the lines
+    that a log had before the call of `start`."""
 
     def __init__(self, base_dir: Path, heard: Events) -> None:
         self.base_dir = base_dir

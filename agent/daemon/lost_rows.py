@@ -23,11 +23,11 @@ NEWEST = 16
 
 
 class LostRows:
-    """The rows of one ledger that must exist at the next sweep."""
+    """Remembers at each sweep of the daemon which rows of one ledger must still exist at the next sweep."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self.staying: dict[str, Row] = {}  # open rows among the newest of the last sweep, by uuid
+        self.staying: dict[str, Row] = {}  # uuid → row that the last sweep read and that must still exist
 
     def restore(self) -> bool:
         """Restore lost rows from the folders of tasks in this base_dir; returns whether rows were lost."""
@@ -56,11 +56,12 @@ class LostRows:
 
     def _would_stay(self, row: Row) -> bool:
         """Whether a row of the last sweep must still exist: it was queued, or its folder is in `running/` of this
-        base_dir. Any other task may have ended on another host since then, and a cleanup may have removed its row."""
+        base_dir. A task without a folder there may have ended on another host since the last sweep, and a cleanup may
+        have removed its row."""
         return row.status is Status.QUEUED or (self.wiring.settings.base_dir / "running" / row.uuid).is_dir()
 
 
 def _stays(row: Row) -> bool:
-    """Whether the row must exist until its task ends. Of open rows only a row that was never offered to workers may
-    vanish before, as `intake/enqueue.py` may withdraw it."""
+    """Whether the row must exist until its task ends. An open row that was never offered to workers need not, since
+    `intake/enqueue.py` may withdraw it."""
     return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

@@ -42,8 +42,8 @@ class InstalledProgram:
 
     def describe_change(self) -> str:
         """A sentence that names at most three of the files that changed since this object was made, "" if no change is
-        known. The files are compared at most once in SECONDS; in between the result stays the same. The first sentence
-        stays for good, even if the files are restored."""
+        known. The files are compared at most once in SECONDS; in between the result stays the same. After a change was
+        found, the result stays the same, even if the files are restored."""
         now = clock.monotonic()
         if self.changed or now - self.looked_at < SECONDS:
             return self.changed

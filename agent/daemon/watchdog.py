@@ -51,7 +51,7 @@ TRACE_SECONDS = 2.0
 @dataclass
 class TooLarge:
     """A worker that was ended because its task needs too much memory: the worker's pid, and the bytes that it used
-    (None if the kernel ended it). `left`: the work of the task waits to be published."""
+    (None if the kernel ended it). `left` is True if the work of the task waits to be published."""
 
     pid: int
     used: int | None

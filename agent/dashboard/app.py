@@ -52,9 +52,9 @@ LARGE = ("change", "log", "messages", "compactions")
 page."""
 PAGE_SECONDS = 8.0
 CLOSE_SECONDS = 2.0
-LAST_SECONDS = 1.5
-"""Seconds after the begin of the server's end in which an answer is still made; fewer than `server.END_SECONDS`."""
 """The maximum number of seconds that the site, when it closes, waits for the end of the detection of changes."""
+LAST_SECONDS = 1.5
+"""Seconds after the server has begun to end during which an answer is still made; fewer than `server.END_SECONDS`."""
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
@@ -150,7 +150,7 @@ class Site:
             end.cancel()
 
     async def _end_of_answers(self) -> None:
-        """Wait until the server has been ending for LAST_SECONDS."""
+        """Wait until LAST_SECONDS have passed since the server began to end."""
         await self.is_closing.wait()
         await asyncio.sleep(LAST_SECONDS)
 
@@ -291,7 +291,7 @@ class Site:
         return RedirectResponse(f"/tasks/{done['uuid']}", status_code=303)
 
     def who(self, request: Request) -> str:
-        """Where an order to change a task comes from: the page or its token, and the IP address of the client."""
+        """Where a command to a task comes from: the page or its token, and the IP address of the client."""
         address = request.client.host if request.client else ""
         how = "dashboard.token" if self.access.token else "dashboard"
         return f"{how} from {address}" if address else how

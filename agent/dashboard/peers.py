@@ -39,7 +39,8 @@ _free = BoundedSemaphore(MOST)
 
 def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
     """The value of a page of the task from the dashboard at `address`. `part` is one of `pages.PARTS`, or one record,
-    such as `messages/7`. Raises HostError when no such value comes within SECONDS, or MOST answers are awaited already.
+    such as `messages/7`. Raises HostError if the other host does not give the value within SECONDS, or if MOST answers
+    of other hosts are awaited already.
 
     The request to the other host runs in a thread of its own. A server that sends its headers byte by byte thus blocks
     the caller for at most SECONDS, and at most MOST threads for longer.

@@ -62,8 +62,8 @@ class ChangeWatcher:
         """A context manager for an open page. `page` yields an event that is set when any row of the ledger, or a file
         in WATCHED of the task `uuid`, has changed; None if MOST_PAGES pages are open already.
 
-        The block of `page` begins after a first check of the rows and of the watched files, or after OPEN_SECONDS
-        without a check. Each change that a later check finds sets the event.
+        The body of the `with` statement begins when the rows and the watched files were checked once, or after
+        OPEN_SECONDS if that takes longer. Each later check that finds a change sets the yielded event.
         """
         if len(self.pages) >= MOST_PAGES:
             yield None
@@ -104,7 +104,7 @@ class ChangeWatcher:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), seconds)
         finally:
-            # a page that is opened after this assignment starts a new task, even before `_drop` is done
+            # a page that is opened after this assignment starts a new asyncio task, even before `_drop` is done
             self._task = None
             await self.run(self._drop)
 

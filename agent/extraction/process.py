@@ -48,7 +48,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
     """Entry point of the forked process that extracts the memories of a task. The process sends every event to `report`
-    as (name, fields). Its exit code is 0, also after a failed job, or that of the error if the ledger failed."""
+    as (name, fields). The exit code is 0 even if the job failed; if the ledger or the disk failed, it is the exit code
+    of that error."""
     with suppress(PermissionError):  # `setsid` fails if the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
@@ -83,7 +84,8 @@ def follow(settings: Settings, _: str, report: Connection | None = None) -> None
 
 @contextmanager
 def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
-    """Turn this forked process into one of low priority, which SIGTERM ends; yields its events, which go to `report`.
+    """Give this forked process a low priority and let SIGTERM end it; yields an `Events` that sends each event to
+    `report`.
 
     An error of this program becomes the event `memory_unavailable`."""
     with suppress(PermissionError):  # `setsid` fails if this process leads a session already
@@ -122,7 +124,7 @@ def start_beside(settings: Settings, uuid: str) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:
         pipe.write(pickle.dumps(settings))
-    child.returncode = 0  # no code waits for this process, so the warning of `subprocess` is suppressed
+    child.returncode = 0  # no code waits for this process: suppresses the warning that it still runs
 
 
 def detached(uuid: str) -> None:

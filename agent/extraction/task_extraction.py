@@ -60,11 +60,11 @@ class TaskExtraction:
         self.task = read_task(folder)
         self.extracted = Extracted()
         self.events: list[SessionEvent] = []
-        self.ids: dict[str, int] = {}  # token of an event → the event's number; forgotten events are left out
+        self.ids: dict[str, int] = {}  # `SessionEvent.token` → the event's number; forgotten events are left out
 
     def run(self) -> Extracted:
         """Extract everything and return the numbers.  A task without a turn of the model, without a text of a person or
-        without the receipt of its origin gives no memories."""
+        without a receipt of the effect `origin` gives no memories."""
         task = self.task
         if not task.origin or not task.statements or self.row.turns < 1:
             return self.extracted

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     OnError = Callable[["WalkedEntry", OSError], None]
 
 Identity = tuple[int, int]
-"""Device and inode of a file.  They differ for two files that exist at the same time; the file system may give the
-numbers of a removed file to a new one."""
+"""Device and inode of a file.  No two files that exist at the same time have the same two numbers; the file system may
+give the numbers of a removed file to a new one."""
 
 HELD = 64
 """A walk has the descriptors of at most this many folders of its path open at once, at any depth."""
 
 LISTED = 10_000
-"""Maximum number of names of one folder that a walk loads at once, if fewer than LARGE larger folders are open.
+"""Maximum number of names of one folder that a walk loads at once, unless LARGE folders above it have more names.
 
 The listing of a folder with more than LISTED names stays open, with its own descriptor. At most LARGE nested folders
 are read lazily, name by name; in folders below them all names of a folder are loaded.
@@ -88,7 +88,7 @@ class WalkedEntry:
 class Descent:
     """A position in a tree: the descriptor of the current folder and the path back to the top.
 
-    Only the top and the folders nearest to the position stay open, HELD together. A folder between them is opened again
+    At most HELD folders stay open: the top and those nearest to the position. A folder that was closed is opened again
     as `..` and must have the same device and inode as before; otherwise a process has moved a part of the tree, and
     OSError ESTALE is raised.
     """
@@ -259,11 +259,12 @@ def walk(
     entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened, or that
     may be listed but not entered, is passed to `on_error`, and is yielded a second time (`WalkedEntry.left`) like any
     other folder. A folder that was moved during the walk is passed to `on_error` too; the walk then continues in the
-    nearest folder above it that was not moved. Without `on_error` such a folder, or one that was moved, raises OSError.
-    Entries of the tree that disappear during the walk are skipped. Raises OSError if `top` is not a folder.
+    nearest folder above it that was not moved. Without `on_error`, a folder that cannot be opened or entered, or that
+    was moved, raises OSError. Entries of the tree that disappear during the walk are skipped. Raises OSError if `top`
+    is not a folder.
 
-    A walk holds at most LISTED names of each folder on its path in memory; below LARGE nested large folders it holds
-    all names.
+    A walk holds at most LISTED names of each folder on its path in memory; of a folder below LARGE folders with more
+    names than that, it holds all names.
     """
     way = Descent(open_folder(top, within, repair=repair))
     listings: list[Iterator[str]] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIRST_SECONDS, LONGEST_SECONDS = 300.0, 3600.0
-"""The shortest and the longest time for which a repository rests after a refusal."""
+"""The shortest and the longest time after a refusal for which no change is tried in the repository."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def _channels(text: str) -> tuple[str, str]:
     said: list[str] = []
     thought: list[str] = []
     channel = before = ""
-    pieces = _TOKEN.split(text)  # the pieces of the split text are text, token, text, token, …
+    pieces = _TOKEN.split(text)  # text and the names of special tokens (`start`, `end`) in turn
     for number in range(0, len(pieces), 2):
         piece = pieces[number]
         mark, before = before, pieces[number + 1] if number + 1 < len(pieces) else ""

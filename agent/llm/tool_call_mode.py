@@ -94,8 +94,8 @@ class CallMode:
         """After the server refused the first request of a task, have this request sent again with tool calls as text;
         if the server accepts that, they stay text for the rest of the task.
 
-        Only for a refusal that is unexplained, a HistoryRefused, or about a parameter for tools.  Returns whether to
-        send the request again.
+        Returns whether to send the request again: with the setting `auto`, if the request offers tools and its refusal
+        is unexplained, a HistoryRefused, or about a parameter for tools.
         """
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
@@ -172,8 +172,8 @@ class CallMode:
         """Find tool calls in the text of an answer: (the answer with these calls, the form of the calls; "" if the text
         has no tool calls).
 
-        Prose may surround the blocks that this program prescribes for calls as text. Tool calls in other forms count
-        only if the whole text of the answer consists of calls.
+        Prose may surround the blocks that this program prescribes for calls as text. Tool calls in a form of
+        `text_call_formats.py` count only if the whole text of the answer consists of calls.
         """
         if answer.calls or not self.tools:
             return answer, ""

@@ -45,8 +45,8 @@ HEAD = 2
 PER_CALL = 40
 """An upper estimate of the tokens of the tags of a call's block and of its result's block, without the contents of the
 blocks."""
-# number of further characters that the JSON decoder gets, so that it does not fail because its input was cut: more than
-# the longest literal and SHOWN
+# number of characters after the end of a block that the JSON decoder gets too: more than a JSON literal (`false`) and
+# more than SHOWN, so that neither a literal nor the quote in an error message is cut off
 AHEAD = 64
 SHOWN = 60  # maximum characters of a block that an error message for the model quotes
 

@@ -2,9 +2,9 @@
 
 BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score. The weighted
 sum of the scores of each hit is divided by the highest of these sums. Coverage is the share of the query that a hit
-contains, weighted by inverse document frequency: 1 for a full match. For short records, `containment.py` has a second
-measure; the higher of the two values is used. A lower limit of 0 for the relevance accepts every hit, and 1 accepts
-full matches only. The relevances of hits of different queries cannot be compared.
+contains, weighted by inverse document frequency: 1 for a full match. The relevance of a short record is at least the
+share of the record that the query contains (`containment.py`). A lower limit of 0 for the relevance accepts every hit,
+and 1 accepts full matches only. The relevances of hits of different queries cannot be compared.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Coverage:
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
     """Key of a text → weighted sum of its normalised scores, divided by the highest sum, so that the best text has 1.
-    `extra` maps the key of a text to a number that is added to its sum. If a text has no window or session document,
-    the score of the text alone replaces the missing score."""
+    `extra` maps the key of a text to a number that is added to its sum. If the score of a text with its neighbours, or
+    that of its session, is missing, the score of the text alone replaces it."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

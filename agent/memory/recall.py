@@ -2,9 +2,9 @@
 
 A TaskRecall opens memory.db at its first call and does not add or change memories. A caller that no longer waits for a
 call in another thread calls `abandon`. A TaskRecall never creates a missing memory.db. A task gets no quarantined
-records, no events from which quarantined records were made, and no events of trust 0. A record stays quarantined until
-a person runs `memory promote`; a reflection also until its task's result is verified or merged, or another task gives a
-similar one.
+records, no events from which quarantined records were made, and no events of trust 0. A person ends the quarantine of a
+record by `memory promote`; that of a reflection also ends when the result of its task is verified or merged, or when
+another task gives a similar reflection.
 """
 
 from __future__ import annotations

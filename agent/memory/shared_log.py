@@ -116,7 +116,7 @@ class SharedLog(SharedEntries):
     def purge(self, *, left_by_others: bool = False) -> str:
         """Let PostgreSQL rewrite the tables of the log and of the jobs if texts were forgotten since the last rewriting
         (with `left_by_others`: PURGE_SECONDS ago or earlier), since the bytes of an updated row remain in the old file
-        of a table. Returns the reason if that fails, else ""."""
+        of a table. Returns the reason if PostgreSQL cannot do so, else ""."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)

@@ -39,9 +39,9 @@ def standing_preferences(
 ) -> list[MemoryHit]:
     """The standing preferences below `namespace`, at most `config.top_k`.
 
-    Pinned preferences come first. The other preferences are ordered by a number, the largest first: tasks from the
-    events of which the preference comes, plus tasks that it helped, minus tasks that it hurt. Of preferences with equal
-    numbers the newest comes first.
+    Pinned preferences come first. Preferences that are not pinned are ordered by a number, the largest first: tasks
+    from the events of which the preference comes, plus tasks that it helped, minus tasks that it hurt. Of preferences
+    with equal numbers the newest comes first.
     """
     first, end = span(namespace)
     trust = max(TRUST, config.min_trust)

@@ -44,8 +44,9 @@ def guarded(
     """Findings that refuse a publication, in the order of `paths`, then of `bare`: `PA-02 .github/workflows/ci.yml is a
     pipeline file …`. Paths are relative with `/` between parts, as `git diff --name-only -z` lists them.
 
-    `bare` are folders that git treats as a repository (`is_bare`).  `refuse` and `look` are the operator's patterns.  A
-    path that matches `look` is published and listed, unless it also matches `refuse`, is unsafe, or belongs to git.
+    `bare` are folders that git treats as a repository (`is_bare`).  `refuse` and `look` are the patterns in the
+    operator's `policy.refuse` and `policy.look`.  A path that matches `look` is published and listed, unless it also
+    matches `refuse`, is unsafe, or belongs to git.
     """
     found = []
     refused, looked_at, ours = _of_operator(refuse), _of_operator(look), _of_groups(REFUSED)
@@ -82,7 +83,8 @@ def notable(paths: Iterable[str], *, look: tuple[str, ...] = ()) -> list[str]:
 
 
 def may_be_bare(paths: Iterable[str]) -> list[str]:
-    """Folders below the root that contain one of `paths` as a part of a git repository; sorted."""
+    """The folders below the root, sorted, in which one of `paths` has an entry with a name from PARTS, so that git may
+    treat the folder as a repository."""
     found = set()
     for path in paths:
         parts = path.split("/")

@@ -196,7 +196,7 @@ def last_newline(descriptor: int, size: int) -> int:
 
 
 def as_int(value: Any) -> int | None:
-    """The value of a field of a record if it is a whole number, else None; `true` is none."""
+    """The value of a field of a record if it is a whole number; None for any other value, such as `true`."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

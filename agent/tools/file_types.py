@@ -54,7 +54,7 @@ def binary_kind(sample: bytes) -> str | None:
     marked = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     has_nul = b"\0" in sample and not marked
     if not has_nul and sample[:1] not in _FIRST:
-        return None  # early, to save time: nearly every text has no NUL and no such first byte
+        return None  # to save time: nearly every text has neither a NUL nor the first byte of a signature
     for offset, sign, name in _MAGIC:
         if sample[offset : offset + len(sign)] == sign and (has_nul or sign not in _WEAK):
             return name

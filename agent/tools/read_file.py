@@ -1,8 +1,8 @@
 """The tools `read_file` and `read_output` show a page of lines, from files of any size in bounded memory.
 
-A page of lines ends at its limit of bytes or tokens and tells how to continue, so the general cap never cuts it. Long
-lines of a file are shortened (the numbers of its lines must not change); long lines of a stored output are folded, so
-that the model can read every character.
+A page of lines ends at its limit of bytes or tokens and tells how to continue, so the maximum size of tool results
+never cuts it. Long lines of a file are shortened (the numbers of its lines must not change); long lines of a stored
+output are folded, so that the model can read every character.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def room_of(window: int) -> int:
 
 
 class ResultWindow(Protocol):
-    """The window of the task's model, as far as the results of tools need it."""
+    """The two sizes of the window of the task's model that limit tool results."""
 
     @property
     def tokens(self) -> int:
@@ -103,9 +103,10 @@ class ResultBudget:
         return self.most * 9 // 10
 
     def meter(self, head: int = 40) -> Meter:
-        """A meter for a page that is the next result, which also has a head of about `head` tokens."""
+        """A meter for a page of lines in the next tool result, which also has a head of about `head` tokens."""
         tokens = self.tokens
-        # An eighth of the tokens is reserved for masking, and for the error that results from counting line by line.
+        # An eighth of the tokens is reserved, since masking secrets may lengthen the page, and the sum of the tokens of
+        # its lines is not exactly the tokens of the page.
         return Meter(self, None if tokens is None else max(1, tokens * 7 // 8 - head - PER_RESULT))
 
 
@@ -117,7 +118,7 @@ class Meter:
         self.left = tokens
 
     def add_line(self, line: str) -> bool:
-        """Count one more line of the page; returns whether it fits."""
+        """Subtract the tokens of one more line of the page; returns whether the line fits into the token budget."""
         if self.left is None:
             return True
         self.left -= self.room.count(line) + 1

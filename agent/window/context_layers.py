@@ -45,7 +45,8 @@ class AssemblyOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContextMetadata:
-    """Figures of one planned request.
+    """Numbers that describe one planned request: its messages, memories and tokens, and the effect of compactions on
+    it.
 
     Counts in the metadata are numbers of messages or memories; `layer_tokens` and `layer_counts` have `MemoryLayer` as
     their key.

@@ -30,8 +30,8 @@ MARGIN_EXACT = 50
 with the model's own vocabulary."""
 
 MARGIN_ESTIMATE = 16
-"""The divisor of the margin for errors of counting if the counts are estimates, which are wrong by -7 to +4 % on a
-conversation (docs/counting.md, "How good it is")."""
+"""The margin for errors of counting is the window without the reserve, divided by this number, if tokens are estimated.
+Estimates are wrong by -7 to +4 % on a conversation (docs/counting.md, "How good it is")."""
 
 LEAST_ANSWER = 256
 """The smaller reserve `WindowLimits.least`, enough for one tool call, is the larger of LEAST_ANSWER tokens and

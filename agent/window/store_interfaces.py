@@ -49,7 +49,7 @@ class Compacted(Protocol):
 class Account(Protocol):
     """The interface of `context.index.MessageIndex` that the planner needs."""
 
-    reports: UsageReports  # reports of prompts by the provider; the estimates in them are without the ratio
+    reports: UsageReports  # token counts of prompts from the provider, with estimates without the token ratio
     head: int  # the server's count of tokens for the request with only tools, system message and briefing; 0 if unknown
     memory: Json | None  # the memories in the briefing: their number, their tokens, the layers that were unavailable
 

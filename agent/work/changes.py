@@ -173,8 +173,8 @@ def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
     messages and bytes of every commit that the remote lacks.
 
     The net difference of all commits would not be enough: a push also publishes a secret that one commit adds and the
-    next removes. A merge of `old` itself (the base branch) is compared with `old` only, since the content of `old` is
-    published already.
+    next removes. A merge commit with `old` (a commit of the base branch) as a parent is compared with `old` only, since
+    the content of `old` is published already.
     """
     span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
     look = ("-p", "--text", "--no-renames", "--unified=0", *PLAIN)
@@ -304,8 +304,8 @@ def unfit(git_dir: Path, changes: list[RawChange]) -> list[str]:
 
 
 def bare_folders(git_dir: Path, changes: Sequence[RawChange], head: str) -> list[str]:
-    """Folders with a changed path that git would treat as a bare repository if they had all files that they have at
-    `head` and that `changes` put there.
+    """Folders that contain a changed path, and that git would treat as a bare repository if they contained both their
+    files at `head` and all files that `changes` put there.
 
     The root of the work tree is excluded, because git finds `.git` there first. Git runs programs that the config of a
     bare repository in the tree names (safe.bareRepository in git-config(1)).

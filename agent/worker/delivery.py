@@ -64,7 +64,7 @@ class Delivery:
 
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, rebase onto commits that others have pushed meanwhile, push a draft, and run the check. If there is
-        no problem, mark the pull request as ready; without a check and reviewers, open it as ready.
+        no problem, mark the pull request as ready; if neither a check nor reviewers are configured, open it as ready.
 
         A refusal that the model or a person can correct is in the report. ForgeError and GitError are raised, and the
         caller can try the delivery again."""
@@ -72,7 +72,7 @@ class Delivery:
         try:
             report = self.commits.commit(title)
             behind = [*self.workspace.too_large, *self.workspace.left_behind(self.run.written_paths())]
-        # Nothing can be committed until the model has corrected the refused file.
+        # The rules refused a file: nothing can be committed until the model has corrected it.
         except RulesRefused as refused:
             self.run.events.emit("push_refused", findings=list(refused.findings))
             return replace(self.commits.describe_refused(), findings=refused.findings)
@@ -106,7 +106,7 @@ class Delivery:
         return report
 
     def _reviewed(self, outcome: Outcome, report: Report) -> Report:
-        """Ask the reviewers about work that has no other problem; in a replay, use the decision that was recorded."""
+        """Ask the reviewers, if enabled, about work that may be ready; a replay uses the decision that was recorded."""
         run = self.run
         is_shown = report.pull is not None or not run.publishing
         if not (is_shown and may_be_ready(outcome, report) and is_checked(outcome) and run.settings.consensus.enabled):
@@ -128,7 +128,7 @@ class Delivery:
         self.run.check_held()
         try:
             self.pull_request.retract()
-            report = replace(report, commit=self.publisher.push())  # another commit if the host made and signed it
+            report = replace(report, commit=self.publisher.push())  # the host's own commit, if the host signs commits
             if self.commits.are_first():
                 return replace(report, first=True)
             pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)

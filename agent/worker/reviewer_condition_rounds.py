@@ -27,8 +27,8 @@ def goes_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
 
 
 def send_conditions(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-    """Send the reviewers' conditions to the model if they were not sent for this commit, and a round and the limits are
-    left; returns whether the loop continues."""
+    """Send the reviewers' conditions to the model if they were not sent for this commit, a round is left, and no limit
+    of the task is reached; returns whether the loop continues."""
     run, review = conversation.run, report.review
     if review is None or review["decision"] != "CONDITIONAL":
         return False

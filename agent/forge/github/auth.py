@@ -31,7 +31,7 @@ class Tokens(Protocol):
     """An object that provides the token of one account."""
 
     def current(self) -> str:
-        """The token to use for the next request.  It is not checked: if the host refuses it, the caller calls
+        """The token to use for the next request.  The token is not checked: if the host refuses it, the caller calls
         `refresh`."""
         ...
 

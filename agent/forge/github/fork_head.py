@@ -2,7 +2,7 @@
 
 GitHub does not report which commit of a branch was the newest one when a label or a comment was added.  The dates in
 commits are not used, since the author of a commit chooses them.  To find changes of a fork's branch, this module uses
-facts from GitHub's own clock:
+data that GitHub records itself:
 
 - `head.repo.pushed_at` of the pull request: the last push to any branch of the fork (REST, "Get a pull request");
 - the pushes to one branch, each with its time and the commits before and after (REST, "List repository activities");

@@ -73,8 +73,8 @@ class GitLabWire(RestClient):
         number: int,  # noqa: ARG002 - GitLab's header names the next page, so `number` is not used
     ) -> tuple[str, dict[str, Any]] | None:
         """(path, parameters) of the next page of a list, from GitLab's header `x-next-page`, for an answer without a
-        `Link` header, which a proxy may have removed. The result is None after the last page, or if the answer has a
-        `Link` header."""
+        `Link` header, which a proxy may have removed. Returns None after the last page, and for an answer with a `Link`
+        header."""
         page = answer.headers.get("x-next-page", "")
         return (path, {**params, "page": page}) if page.isdigit() and "link" not in answer.headers else None
 

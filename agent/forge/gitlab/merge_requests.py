@@ -69,7 +69,7 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # `update` then finds these items and need not request each merge request
+        for item in items:  # `update` then reads each merge request from here without a request
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)

@@ -48,7 +48,7 @@ oldest first (`COMMENTS`), and system notes, newest first (`ACTIVITY`)."""
 class ItemNumber:
     """An issue or merge request by its number in the project."""
 
-    kind: str  # "issues" or "merge_requests"
+    kind: str  # as in the API path: "issues" or "merge_requests"
     number: int
 
 
@@ -131,7 +131,8 @@ class NoteReader:
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
                 updated = utc(note.get("updated_at"))
                 # The first old note with a digest ends the loop, since all notes after it were read. An old note
-                # without a digest does not: a merge request that is read for the first time may have unread old notes.
+                # without a digest does not end it: a merge request that is read for the first time may have unread old
+                # notes.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
                 is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
