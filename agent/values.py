@@ -49,7 +49,7 @@ class TaskKey:
     @classmethod
     def from_mapping(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
         """Make a task key from a mapping, or return the given task key; other keys (`uuid`, `user`) are ignored, and
-        `instance` may be missing. Raises ValueError if one of the other fields is missing or empty."""
+        `instance` may be missing. Raises ValueError if any other field of a task key is missing or empty."""
         if isinstance(key, TaskKey):
             return key
         names = ("task_source", "owner", "repo", "task_type", "task_id")

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     except MakimonoError as error:
         state.fail(error)
         return error.exit_code
-    except OSError as error:  # for example a file that cannot be read
+    except OSError as error:  # an error of the system, such as a file that cannot be read
         state.fail(HostError(f"{error.filename or 'the system'}: {durable_files.advice(error)}"))
         return HostError.exit_code
     except (KeyboardInterrupt, typer.Abort):

@@ -450,7 +450,7 @@ def forget(
 
 def _session(state: CliState, store: MemoryStore, prefix: str) -> str:
     """The uuid of the task, in memory or else in the ledger, of which the uuid begins with `prefix`. Raises UsageError
-    if there is none, or if there are several."""
+    if no uuid begins with `prefix`, or if several do."""
     from agent.wiring.wiring import Wiring
 
     text = prefix.strip().lower()

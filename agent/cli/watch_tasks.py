@@ -230,8 +230,8 @@ def headings(state: CliState) -> tuple[str, ...]:
 
 
 def columns(named: Sequence[str]) -> dict[str, Sequence[int]]:
-    """The positions of the columns in RIGHT, CUT and SPARE among the headings `named`, by the parameters of
-    `tables.show`."""
+    """Parameter of `tables.show` (`right`, `cut`, `spare`) → positions of the columns in RIGHT, CUT or SPARE among the
+    headings `named`."""
     places = {heading.split()[0]: place for place, heading in enumerate(named)}
     chosen = {"right": RIGHT, "cut": CUT, "spare": SPARE}
     return {name: [places[one] for one in names if one in places] for name, names in chosen.items()}

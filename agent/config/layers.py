@@ -61,7 +61,7 @@ class Merged:
         """Add a layer of configuration on top: its mappings are merged with those below, its other values replace those
         below.
 
-        The entries of hosts that have the same number are merged too.
+        Entries with the same number under `github`, `gitlab` or `forgejo` describe one host, so they are merged too.
         """
         _merge(self.data, layer.data)
         for path, _ in _ends(layer.data):
@@ -118,7 +118,7 @@ def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | 
 
 def _one_address(provider: str, section: Any, label: str) -> Any:
     """A copy of a provider's section with the key `endpoint` renamed to `base_url`. Raises ConfigError when the section
-    has both keys and they differ."""
+    has both `endpoint` and `base_url`, with different values."""
     if not isinstance(section, dict) or "endpoint" not in section:
         return _copy(section)
     rest = {key: value for key, value in section.items() if key != "endpoint"}

@@ -281,8 +281,8 @@ class Settings(Section):
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
     def origin_of_projects(self, section: object) -> str:
-        """The origin of the list `projects` of a forge's section. `section` is that section, or a part of it
-        (`project_settings.sections_by_labels`)."""
+        """The origin of the list `projects` of a forge's section. `section` is the forge's section, or a
+        part of it (`project_settings.sections_by_labels`)."""
         section = getattr(section, "_whole", None) or section
         for name in SOURCES:
             entries = getattr(self, name) if isinstance(getattr(self, name), tuple) else ()

@@ -105,7 +105,7 @@ class PersonaStream:
         self._about = {"persona": persona, "phase": phase, "round": round_}
         self._lock = threading.Lock()
         self._seq = 0
-        self._began = 1  # `seq` of the first token of the present attempt
+        self._began = 1  # `seq` of the first token of the present request for the answer
         self._ended = False
         self.attempt = 1
         self.breaks = 0  # number of attempts that were discarded after at least one token

@@ -40,7 +40,7 @@ class CompactionStore(Store):
         super().__init__(context_dir, durability=durability, redact=redact)
         self.committed: Callable[[], None] | None = None
         self._cut = Cut()
-        self._read = 0  # the number of bytes of the file that `_cut` covers
+        self._read = 0  # the number of bytes of compactions.jsonl that `_cut` covers
 
     def add(
         self,

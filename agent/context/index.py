@@ -59,7 +59,8 @@ class Cut:
     count: int = 0
     summaries: int = 0  # the highest id of a summary in all compactions
     trims: tuple[tuple[int, int, int], ...] = ()
-    briefed_at: int = 0  # the valid briefing is the newest one up to this message, or up to `at_seq` if that is larger
+    # number of a message: the newest briefing up to it (or up to `at_seq`, if that is larger) is valid
+    briefed_at: int = 0
 
     def with_compaction(self, record: Json) -> Cut:
         """The combined effect of the compactions together with one more line of compactions.jsonl."""
@@ -128,9 +129,10 @@ class MessageIndex:
     notes: tuple[Note, ...] = ()
     # number and offset of the answer with a question to a person that is still open
     asked: tuple[int, int] | None = None
-    copy: int | None = None  # offset of the copy of the valid summary
+    copy: int | None = None  # offset of the copy of the valid summary in messages.jsonl
     first: int | None = None  # offset of the first record after the cut
-    follows: str | None = None  # role of the first message of the view after its head
+    # role of the first message of the view after the system message and the briefing
+    follows: str | None = None
     calls: dict[str, Json] = field(default_factory=dict)  # calls without a result, by id
     group_seq: int = 0  # number of the answer that has the open calls
     ids: HashSet = field(default_factory=HashSet)  # the call ids in the view
@@ -141,16 +143,17 @@ class MessageIndex:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
-    # The servers' reports on prompts after the cut of the newest compaction.
+    # The numbers of tokens that servers reported for prompts after the cut of the newest compaction.
     reports: UsageReports = field(default_factory=UsageReports)
     # The server's count of tokens for a request that had only the system message and the briefing, 0 if unknown.
     head: int = 0
     tool_seq: int = 0  # newest line of tools.jsonl that a tool result refers to
     origin: Origin | None = None  # the API and the model that are in use now
     memory: Json | None = None  # the data from long-term memory for the briefing of the view
-    memories: tuple[LaterMemories, ...] = ()  # the data from long-term memory of the messages after the cut
+    # numbers and tokens of the long-term memories in each message after the cut
+    memories: tuple[LaterMemories, ...] = ()
     form: str = ""  # form of the tool calls in the newest answer with calls; "" for tool calls of the server's API
-    forms: set[str] = field(default_factory=set)  # all forms of tool calls that occurred so far
+    forms: set[str] = field(default_factory=set)  # each value that `form` has had in this conversation
     # a copy of this index from before the record at the offset `first` was read
     before: MessageIndex | None = field(default=None, compare=False)
 
@@ -256,7 +259,7 @@ class MessageIndex:
 
     @property
     def since(self) -> int:
-        """Estimated tokens of the messages after the server's newest valid report, without any ratio."""
+        """Estimated tokens of the messages after those in the server's newest valid report, without the token ratio."""
         return self.sized(self.reports.since)
 
     def sized(self, cost: MessageCost) -> int:
@@ -267,9 +270,9 @@ class MessageIndex:
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
         """Count a turn for an answer that is no summary, and add the reported usage to `reports`.
 
-        The field `request` of a record is a line of requests.jsonl, from which `totals` takes the call and its tokens.
-        The call and tokens of a record without that field, which a version before requests.jsonl wrote, are added to
-        the index.
+        The field `request` of a record is the number of a line of requests.jsonl, from which `totals` takes the call
+        and its tokens. The call and tokens of a record without the field `request`, which a version before
+        requests.jsonl wrote, are added to the index.
         """
         usage = record.get("usage")
         self.turns += kind != "summary"

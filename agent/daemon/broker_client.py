@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.taskqueue.ledger import Ledger
 
 TICK, IDLE_TICK, QUIET_TICK = 0.1, 0.5, 5.0
-"""Seconds between two polls of the broker: while messages arrive; while none arrive; and while none arrive although the
+"""Seconds between two polls of the broker: while messages arrive; while none arrive; and while none arrive and the
 ledger sends notifications of changes."""
 ACTIVE_SECONDS = 2.0
 PUBLISH_SECONDS = 0.5

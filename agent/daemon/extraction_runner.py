@@ -195,7 +195,7 @@ class ExtractionRunner:
             self.request = None
 
     def stop(self) -> None:
-        """End the process of the job that runs, if there is one. The extraction of a task is then due again later; a
+        """End the process of the job that runs, if there is one. The extraction that the job did is due again later; a
         request to index a history is dropped, since the history is also indexed after each task."""
         if self._process is None:
             return

@@ -79,8 +79,8 @@ class FollowSchedule:
         return last != applied or table_is_unpurged or file_is_unpurged
 
     def _last(self) -> tuple[int, bool] | None:
-        """(the last number in the shared log, whether its table has to be rewritten); None when no log exists yet, or
-        the server does not answer."""
+        """(the last number in the shared log, whether the table of the log must be rewritten because a text was
+        forgotten); None when no log exists yet, or the server does not answer."""
         db = self.wiring.db
         try:
             if not self._has_log and not db.has_table("memory_log"):

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def snapshot(settings: Settings) -> LedgerSnapshot:
-    """The values of all gauges: the rows of the ledger, counted by status and host, with their ages, and the rest.
-    Raises LedgerError, HostError or DiskError if the ledger cannot be read."""
+    """The values of all gauges: the rows of the ledger by status and host, with their ages; reasons to wait, workers,
+    due extractions, rate limits and disk space. Raises LedgerError, HostError or DiskError if the ledger cannot be
+    read."""
     with closing(Wiring(settings)) as wiring:
         ledger = wiring.ledger
         now = ledger.now()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 TOLD_SECONDS = {True: 15.0, False: 2.0}
-"""Maximum number of seconds between two checks for notifications that are due on issues. The key is whether the ledger
-reports changes of rows to the daemon."""
+"""Maximum number of seconds between two checks for notifications that are due on issues. The key of the mapping
+is whether the ledger reports changes of rows to the daemon."""
 
 
 STALL_SECONDS = 60.0
@@ -64,8 +64,8 @@ class PolledSource:
         return f"{self.name} {self.instance}"
 
     def learn_own(self, forge: Forge) -> None:
-        """Set `own`; if the source does not answer, `own` stays None, and the source is asked again after its next
-        poll."""
+        """Request the agent's accounts from the source and store them in `own`; if the source does not answer, `own`
+        stays None, and the next poll of the source requests them again."""
         with suppress(ForgeError):
             self.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
 
@@ -120,9 +120,10 @@ class Pollers:
         completely.
 
         A source without progress for STALL_SECONDS is reported as failed, and `poll_once` stops waiting for it;
-        `poll_once` stops waiting for every source when the daemon has to end. The thread of such a source ends when the
-        process ends, and issues that the thread has not queued until then wait for the next poll. Raises the error that
-        ended the poll of a source, such as DiskError or LedgerError; an error of the forge ends no poll.
+        `poll_once` stops waiting for every source when the daemon has to end. The thread of a source for which
+        `poll_once` no longer waits ends when the process ends; issues that it has not queued until then wait for the
+        next poll. Raises the error that ended the poll of a source, such as DiskError or LedgerError; an error of the
+        forge ends no poll.
         """
         self._spread()
         began = clock.monotonic()

@@ -62,7 +62,7 @@ class StartDelays:
         self.held_back.add(uuid)
 
     def release_all(self) -> None:
-        """End the waiting of the tasks that were held back, except those of which a start was refused since then."""
+        """End the waiting of the tasks that `hold_back` delayed, except tasks that `postpone` has delayed since."""
         for uuid in self.held_back:
             if self.known.get(uuid, (1, 0.0))[0] == 0:
                 del self.known[uuid]

@@ -248,13 +248,14 @@ class Labels:
         return self.paused in here or (by_comment and (bool(self.ended(here)) or (is_first and not here)))
 
     def without_effect(self, start: Start) -> frozenset[str]:
-        """The labels of the six that ask for no work, since the configuration switches them off (`start.label`)."""
+        """Those of the six labels that cannot ask for work, since the configuration switches this off
+        (`start.label`)."""
         return frozenset() if start.label else frozenset({self.queued} - {""})
 
     def waits(self, present: Iterable[str], start: Start, *, assigned: bool) -> bool:
         """Whether an open issue with the labels `present` asks for work: it has the bot label, or it is `assigned` to
-        the account and has none of the six. `start` may switch either of the two off; a bot label that is switched off
-        counts as absent."""
+        the account and has none of the six. The setting `start` may switch off the bot label or the
+        assignment as a request for work; a bot label that is switched off counts as absent."""
         here = self.names() & set(present)
         if start.label and self.queued in here:
             return True
@@ -274,11 +275,11 @@ class Task:
     """One issue on which somebody asked for work; the poll of the forge makes this object for the queue and the worker.
 
     A task object holds the key, the person who asked, the labels, and the adapter. A task object does not hold the text
-    of the issue: the worker reads the text from the forge. `started_by` identifies the event that asks for the task on
-    an issue that has had one, or without a label: a comment, or an assignment after the end of a task; each event
-    starts one task. `uuid` is None until the queue assigns one (docs/design/context.md, 4.6). `asker` is called to find
-    out who asked for the task, if the list of issues does not contain that person. `has_comments` is False if the list
-    of issues showed that the issue has no comments.
+    of the issue: the worker reads the text from the forge. `started_by` identifies the event that asks for the task
+    if the issue has had a task before, or if no label asks for it: a comment, or an assignment after the end of a task;
+    each event starts one task. `uuid` is None until the queue assigns one (docs/design/context.md, 4.6). `asker` is
+    called to find out who asked for the task, if the list of issues does not contain that person. `has_comments` is
+    False if the list of issues showed that the issue has no comments.
     """
 
     def __init__(
@@ -639,8 +640,8 @@ class ForgeReports:
 
     def account(self) -> str:
         """A sentence for `doctor` about the account of the token: whether the program treats the account as the agent's
-        own account or as the account of a person; "" where there is no such account. `account` may send a request to
-        the forge. Raises ForgeError.
+        own account or as the account of a person; "" for an adapter without the method `account`. `account` may send a
+        request to the forge. Raises ForgeError.
         """
         return str(self._ask("account", ""))
 
@@ -667,7 +668,7 @@ class ForgeReports:
     def single_reads(self) -> AbstractContextManager[None]:
         """A context in which this thread sends each read request to the host only once, until the thread sends a
         change: for steps that may rely on one state of the issue. An adapter without the method `single_reads` sends
-        every read request."""
+        every read request, also a repeated one."""
         found: AbstractContextManager[None] = self._ask("single_reads", nullcontext())
         return found
 
@@ -711,7 +712,7 @@ class ForgeReports:
 
         The commit for which somebody asked is the newest one of the branch at the time of the request: the time of the
         label, of the assignment, or `since` (ISO 8601, the time of a comment with the request). A push in the same
-        second as the request counts as later than the request. For an adapter without the method `head_moved` the
+        second as the request for work counts as later. For an adapter without the method `head_moved` the
         result is a reason and not "", because it is unknown for which commit somebody asked. Raises ForgeError.
         """
         unknown = "this source of tasks does not report which commit of a fork was asked for, so it is not worked on"

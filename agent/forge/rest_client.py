@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TRIES = 3
 LIMITED_TRIES = 5
 QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that the program repeats soon anyway
-PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request to the host
+PATIENT = 900.0  # maximum wait in seconds for a rate limit before a request that the program does not repeat soon
 BUCKET = "api"
 AGENT = f"makimono/{__version__}"
 
@@ -89,12 +89,12 @@ class RestClient(ABC):
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
-        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised. If `patience` or `reserve` is None, the
-        value of the surrounding context `hurried` is used. `checked`: the shape of the answer is checked, and AnswerOdd
-        is raised when the shape is wrong. `plain`: the answer is text and not JSON, and is not stored. The other errors
-        of `call` are ForgeLimited, ForgeUnreachable, and the errors that `_error_of` of the subclass makes. In a scope
-        of `reads`, a repeated GET of this thread gets the stored answer until the thread sends a change; failures and
-        `plain` answers are not stored.
+        verbs but POST); without `again`, ForgeUnreachable with `maybe` is raised when the first may have been executed.
+        If `patience` or `reserve` is None, the value of the surrounding context `hurried` is used. `checked`: the shape
+        of the answer is checked, and AnswerOdd is raised when the shape is wrong. `plain`: the answer is text and not
+        JSON, and is not stored. The other errors of `call` are ForgeLimited, ForgeUnreachable, and the errors that
+        `_error_of` of the subclass makes. In a scope of `reads`, a repeated GET of this thread gets the stored answer
+        until the thread sends a change; failures and `plain` answers are not stored.
         """
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier

@@ -141,12 +141,12 @@ def claim(
 ) -> bool:
     """Claim the issue for the task `uuid`; returns True if the task has the issue now.
 
-    If the result of `claim` is True, the task has a progress comment (unless all daemons use the same lock), and `take`
-    has returned True. The function `words` is called for the text of a new progress comment. `take` must return False
-    if the issue no longer waits for work. `is_over` returns True for the uuid of a task that is in this ledger and has
-    ended, even if its end could not be posted yet. `is_ours` returns False if another process has gone on with the task
-    meanwhile; then the claim belongs to that process, and stays. `has_comments` is False if the issue had no comments
-    when it was listed; then its comments are read after the claim is posted, and not before.
+    If the result of `claim` is True, the task has a progress comment (unless all daemons use the same lock), and the
+    caller's function `take` has returned True. The function `words` is called for the text of a new progress comment.
+    `take` must return False if the issue no longer waits for work. `is_over` returns True for the uuid of a task that
+    is in this ledger and has ended, even if its end could not be posted yet. `is_ours` returns False if another process
+    has gone on with the task meanwhile; then the claim belongs to that process, and stays. `has_comments` is False if
+    the issue had no comments when it was listed; then its comments are read after the claim is posted, and not before.
 
     If the result of `claim` is False, the claim of the task is not on the issue, unless `is_ours` has returned False. A
     repeated call of `claim` does no harm, even from another process. After a ForgeError it is unknown whether the task
@@ -319,8 +319,8 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
-    """Whether the issue has the done or the failed label.  If this daemon's task on the issue has not ended, the label
-    comes from another daemon or from a person."""
+    """Whether the issue has the done or the failed label.  If this daemon's task on the issue has not ended, one of
+    these labels comes from another daemon or from a person."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
 

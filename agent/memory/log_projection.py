@@ -82,7 +82,7 @@ class LogProjection:
         if operation is not None and entry.payload is not None:
             try:
                 operation(entry, entry.payload)
-            # The payload of the log entry is damaged.
+            # each of these errors means that the payload of the log entry is damaged
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"entry {entry.number} of the log ({entry.operation})"
                 log.mistake("memory", what, error)

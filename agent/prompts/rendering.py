@@ -239,7 +239,7 @@ def publish(name: str, words: Words, /, **values: object) -> str:
     """Like `render`, but for texts that other people read: each value is passed through `words`
     (`issue/publish_filter.py`), except values with the filter `live`.
 
-    `publish` does not pass the constant text of the template through `words`.
+    The function `words` gets only the values: the constant text of the template stays as it is.
     """
     return _filled(_environment(published=True), name, values | {WORDS: words})
 
@@ -309,7 +309,7 @@ def versions() -> dict[str, str]:
 
 def describe(name: str) -> tuple[str, list[Variable]]:
     """The description of a template and the list of its variables, from the comment at its beginning. Raises ValueError
-    if the template does not begin with such a comment, or a line about a variable has another form."""
+    if the template does not begin with a comment, or a line of the comment about a variable has a wrong form."""
     head = _HEAD.match(source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")

@@ -108,7 +108,7 @@ class Inert:
             head, line_end, rest = part.partition("\n") if is_code else (part, "", "")
             if not is_code:
                 head, count = undrawn(part)
-            elif line_end:  # a block, and not a span of code in a line
+            elif line_end:  # the code is a block, and not a span in a line
                 head, count = undrawn(_ENTITY.sub("&amp;", head))
             else:
                 count = 0

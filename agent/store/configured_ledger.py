@@ -48,7 +48,7 @@ Finding = tuple[bool, str, str]
 def entry_of(address: str, guard: Guard | None = None) -> Any:
     """The entry of LEDGERS, or the plug-in, for a value of `taskqueue.ledger`.
 
-    Raises ConfigError when the entry does not exist.
+    Raises ConfigError when the value names neither an entry of LEDGERS nor a usable plug-in.
     """
     return LEDGERS.load(address.partition("://")[0], guard)
 

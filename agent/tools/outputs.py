@@ -121,8 +121,8 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
 
     The text is cut only where masking both sides separately gives the same result as masking them together. Each cut is
     after a line end if one of the last line ends is a safe place, and at least a quarter of a step away from the part
-    of the text that was not read yet. Because each cut is at such a distance from unread text, a cut does not divide a
-    secret over several lines (a key in PEM form), and the secret is masked.
+    of the text that was not read yet. Because of this distance a cut does not divide a secret over several lines (a key
+    in PEM form), and the secret is masked.
     """
     held = ""
     enough = step

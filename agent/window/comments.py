@@ -44,7 +44,8 @@ def choose_comments(
     little would be shown is left out. The newest comment may stay whole up to `newest` tokens, because the model works
     on it; at least half of the budget then remains for the other comments.
 
-    Conditions of the reviewers are never shortened; the other comments share the rest of the budget.
+    Messages with conditions of the reviewers are selected too, and never shortened; the comments of people share the
+    rest of the budget.
 
     `known` caches the tokens of questions (offset → tokens) between calls for the same conversation, so that each
     question is read only once.

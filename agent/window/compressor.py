@@ -175,7 +175,7 @@ class ContextCompressor:
 
     def reset_to_newest(self) -> None:
         """Leave out everything before the newest turn, even if that frees little: the last attempt before a task ends.
-        If the request would not fit even then, nothing changes.
+        If the request would not fit even with the newest turn alone, nothing changes.
 
         The text that a reset normally carries over (plan, failures, changed files) is left out as well if the request
         would not fit with that text.
@@ -329,8 +329,8 @@ class ContextCompressor:
         """Returns (number of the last message to summarise, budget in tokens) for a summary that is worth its request.
 
         A summary is worth its request if it frees a tenth of the view even at the greatest length that is accepted, and
-        has enough tokens for the content of the previous summary. Raises NotAsked if no summary is worth its request,
-        or NothingToDo if there are just too few messages.
+        if its budget is large enough for the content of the previous summary. Raises NotAsked if no summary is worth
+        its request, or NothingToDo if there are just too few messages.
         """
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
@@ -447,7 +447,8 @@ class ContextCompressor:
         return self.carrying.collect(shares, end_seq=end_seq, ratio=ratio, room=room)
 
     def _with_files(self, need: CompactionNeed, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
-        """The carry-over, with as much content of files as the view may have at the level at which the compaction aims.
+        """The carry-over, with as much content of files as fits into the view below the number of tokens at which the
+        compaction aims.
 
         `more` is the other content that the compaction adds to the view.
         """

@@ -91,8 +91,8 @@ class View(MessageReader):
         self.sums = [0] * len(self.spread)
 
     def read(self) -> Seen:
-        """Read the new lines of the view and return the counts. A message list that breaks a rule is counted as
-        well."""
+        """Read the new lines of the view and return the counts. A message list that breaks a rule of
+        `message_list_check.py` is counted as well."""
         before = self.messages
         count = self.messages.shape.count
         messages = self.read_list(self._span)

@@ -75,8 +75,8 @@ _MESSAGE = re.compile(
 )
 """Matches the name of a test in pytest's form with a message after it; in other forms ` - ` may be part of a name.
 
-Parameters in brackets in the name of a test are searched for only after the first `::`, and only at the first possible
-place: if that does not match, no later one does."""
+Parameters in brackets in the name of a test are searched for only at the first bracket after the first `::`: if no
+match begins there, none begins at a later bracket."""
 
 _PLACE = re.compile(r"\.\w{1,8}[:(]\d")
 _LINE = re.compile(r"\bline \d")

@@ -73,7 +73,7 @@ class OwnMemory(Protocol):
         ...
 
     def abandon(self) -> None:
-        """End a call to the memory in another thread for which no code waits any more."""
+        """End the call to the memory that runs in another thread, since no code waits for its result any more."""
         ...
 
 

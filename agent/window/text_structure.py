@@ -121,7 +121,8 @@ def body_lines(text: str) -> Iterator[str]:
 
 
 def records(text: str) -> int:
-    """The number of lines that are records in the form of a summary request (`transcript.py`)."""
+    """The number of lines that are records of the conversation, as a request for a summary has them
+    (`transcript.py`)."""
     return sum(_is_record(_json(line)) for line in text.splitlines())
 
 

@@ -52,7 +52,8 @@ class Transcript:
     """id of a call → name of its tool, for the newest calls, so that their results can be shown with the name."""
 
     def limit(self, room: int) -> None:
-        """Set `most` and `result` so that the whole file fits into `room` tokens, if that is possible.
+        """Set the maximum tokens of a message (`most`) and of a tool result (`result`), so that the transcript of the
+        whole file fits into `room` tokens, if that is possible.
 
         Tool results share the tokens that the other messages leave, but each gets at least a small part.
         """
@@ -115,7 +116,8 @@ class Transcript:
 
 
 def common_limit(sizes: list[int], room: int) -> int:
-    """The largest limit at which the sum of `sizes`, each reduced to the limit, is at most `room`."""
+    """The largest limit with which the sum of `sizes` is at most `room`, if each size above the limit is reduced to
+    it."""
     left = max(0, room)
     ordered = sorted(sizes)
     for number, size in enumerate(ordered):

@@ -1,9 +1,9 @@
 """Builds what a process needs once: forges, ledger, layers of memory, token ratios, learnt facts about models.
 
 Each process makes its own `Wiring`, since connections must be opened after the process was forked. In the daemon, each
-thread that polls has one too. Packages above `wiring` get these objects from `wiring.py`. Packages below `wiring`,
-which cannot import it, get them as arguments. Sandboxes and model clients are made where they are used (`make_sandbox`,
-`make_client`).
+thread that polls has its own `Wiring` too. Packages above `wiring` get these objects from `wiring.py`. Packages below
+`wiring`, which cannot import it, get them as arguments. Sandboxes and model clients are made where they are used
+(`make_sandbox`, `make_client`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Wiring:
         return self.forges if own is None else (FORGES.load("local")(own),)
 
     def forge_of(self, key: TaskKey) -> Forge:
-        """The forge adapter that serves the task with this key. Raises ConfigError if no configured adapter does."""
+        """The forge adapter that serves the task with this key. Raises ConfigError if no adapter serves it."""
         forges = self.forges_for(key)
         for forge in forges:
             if forge.covers(key):

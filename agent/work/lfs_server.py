@@ -286,8 +286,8 @@ class LfsServer:
 
 
 class LfsResponse(NamedTuple):
-    """The HTTP response of the Git LFS store. `page` describes a page for people, which only a proxy sends in place of
-    an answer; otherwise it is ""."""
+    """The HTTP response of the Git LFS store. `page` describes a page for people that a proxy sent in place of the
+    answer; "" if there was no such page."""
 
     status: int
     body: dict[str, Any]

@@ -241,7 +241,7 @@ def keep_from_others(folder: Path) -> None:
     """Deny other users access to the folder of mirrors: the names of mirrors can be guessed, and the modes of mirrors
     let commands read them.
 
-    A file system without groups leaves the folder unchanged.
+    The access to the folder stays as it is if the file system has no groups, or if this process is not root.
     """
     if os.geteuid() == 0:
         with suppress(OSError):

@@ -28,8 +28,8 @@ def present_changes(
     largest: int | None,
     seconds: float,
 ) -> list[FileChange]:
-    """The difference between the work tree and the commit or tree `base`, committed or not, sorted by modification time
-    with the newest file last.
+    """The files of the work tree that differ from the commit or tree `base`, whether the change is committed or not;
+    sorted by modification time, the newest file last.
 
     `committed` are the paths that the task's commits change; `largest` is the maximum number of bytes that the host
     accepts for one file. Files that no commit will contain (ignored files) are left out. Raises GitError if git takes

@@ -59,7 +59,7 @@ AGAIN = 10
 """The factor by which the required number of free inodes is multiplied when files are removed: a new task needs some
 hundred inodes at once.
 
-The required number of free bytes is not multiplied by AGAIN; LEAST_SIZE is added to it as a reserve.
+The required number of free bytes is not multiplied; LEAST_SIZE bytes are added to it as a reserve.
 """
 
 FAN_OUT = 256

@@ -41,7 +41,8 @@ commit, and the files that were in no commit.
 """
 
 NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
-"""Ends of a run in which the model got its work back and did not call `finish` again."""
+"""The ends of a run after which its earlier outcome may be used again: the model got its work back, and did not call
+`finish` again."""
 
 FLAKY = "the check failed on this very commit before it passed: it does not say the same each time"
 

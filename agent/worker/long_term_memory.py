@@ -1,8 +1,8 @@
 """The program's own long-term memory for one task: recall for the briefing, the model's tool `recall`, and the request
 to index the repository's history.
 
-Whether the model gets the tool is decided once and recorded in effects.jsonl, since the tools of a task never change. A
-replay has no memory: the tool `recall` returns the recorded results. While memory is off, nothing imports
+Whether the model gets the tool `recall` is decided once and recorded in effects.jsonl, since the tools of a task never
+change. A replay has no memory: the tool `recall` returns the recorded results. While memory is off, nothing imports
 `agent/memory/`. docs/memory.md, "What comes out", has the rules.
 """
 

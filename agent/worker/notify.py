@@ -81,9 +81,9 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Sta
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
     """Post the answers to comments and the final comment of a run, each once, and update the progress comment. If an
-    answer has the final text (`quiet`), the progress comment is the last comment on the issue; only if the progress
-    comment cannot be edited, its text is posted as a new comment. Raises ForgeError, or Fenced if another attempt owns
-    the task."""
+    answer has the final text (`quiet`), the progress comment is also the final comment of the task; only if it cannot
+    be edited, its text is posted as a new comment. Raises ForgeError, or Fenced if another attempt owns the
+    task."""
     if not run.publishing:
         return
     run.check_held()
@@ -92,13 +92,13 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
         return
     if not ending.quiet:
         _edit(run, ending.progress)
-    # a failed edit may have made the progress comment the last comment all the same
+    # with `quiet`, the failed edit may have reached the forge nevertheless, so the final comment is searched for first
     is_new = not ending.quiet and run.context.attempt == 1 and run.is_final_shown is False
     _post(run, FINAL, ending.progress if ending.quiet else ending.final, is_new=is_new)
 
 
 def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
-    """Write the progress comment, which with `ends` is also the last comment; returns whether it now has this text."""
+    """Write the progress comment, which with `ends` is also the final comment; returns whether it now has this text."""
     try:
         return run.progress.write(words, ends=ends)
     # a failed edit is only reported: the label, or the next comment, shows the state too

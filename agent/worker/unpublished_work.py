@@ -84,7 +84,7 @@ def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
 
 
 def is_pending_in(folder: Path) -> bool:
-    """Whether an outcome in a task's folder waits to be published; the folder is only read."""
+    """Whether an outcome in a task's folder waits to be published; the call changes nothing in the folder."""
     return bool(receipt_in(folder, MARK))
 
 
@@ -111,8 +111,8 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            # without this empty receipt of MARK, a second call would conclude that the dead attempt was already
-            # publishing
+            # without this empty receipt with the name MARK, a second call would conclude that the dead attempt was
+            # already publishing
             effects.done(MARK, {})
             raise
     except DiskError:
@@ -124,7 +124,7 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
 
 
 def has_work(folder: Path) -> bool:
-    """Whether the model has called any tool; the task's folder is only read."""
+    """Whether the model has called any tool in the task; the call changes nothing in the task's folder."""
     try:
         tools = folder / "tools.jsonl"
         return durable_files.is_real_dir(folder) and tools.is_file() and tools.stat().st_size > 0

@@ -113,7 +113,7 @@ def _fetch_and_plan(
         issue = replace(issue, base=run.settings.workspace.base)
         plan = plan_for(issue, earlier)
     newer = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
-    if earlier is not None and mirror.commit_of(earlier) is None:  # its branch is gone: plan without it
+    if earlier is not None and mirror.commit_of(earlier) is None:  # the branch of the earlier task is gone
         plan = plan_for(issue, None)
     return plan, of_repository, newer
 

@@ -3,10 +3,10 @@
 GitHub signs a commit that an App makes through the API when the request names neither an author nor a committer nor a
 signature:
 https://docs.github.com/en/authentication/managing-commit-signature-verification/about-commit-signature-verification
-("Signature verification for bots"). The author is then the App, the committer GitHub. This module uses "Create a tree"
-and "Create a commit" of the Git database (https://docs.github.com/en/rest/git); the GraphQL mutation
-`createCommitOnBranch` is not used, since it can neither set modes (executable files, links, submodules) nor make
-merges.
+("Signature verification for bots"). The author of a commit that GitHub signs is the App, the committer GitHub. This
+module uses "Create a tree" and "Create a commit" of the Git database (https://docs.github.com/en/rest/git); the GraphQL
+mutation `createCommitOnBranch` is not used, since it can neither set modes (executable files, links, submodules) nor
+make merges.
 """
 
 from __future__ import annotations

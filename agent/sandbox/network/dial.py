@@ -3,7 +3,7 @@
 For each connection the name of the host is resolved once, in this module. Each resolved address is checked, and a
 direct connection goes to a checked address, so a name that resolves differently the next time gains nothing. If this
 machine itself needs a proxy for the host, the connection goes through that proxy, which may resolve the name itself
-(`upstream_proxy.py`). A name that only that proxy can resolve leads to an unchecked address.
+(`upstream_proxy.py`). If only the proxy of this machine can resolve a name, the address is not checked.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def is_own(address: Address) -> bool:
     """Whether `address` is an address of this machine: a connection to it would have the same address as its source, or
     a socket can be bound to it while none can be bound to an address that no machine has. `is_own` sends no packet.
 
-    The source address of a connection alone is not enough: for a connection to a machine's second address in one
-    network, the kernel uses the machine's first address as the source.
+    The source address of a connection alone does not show all addresses of this machine: for a connection to a
+    machine's second address in one network, the kernel uses the machine's first address as the source.
     """
     return _source(address) == address or (_can_bind(str(address)) and not _can_bind(NOBODYS[address.version]))
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST = 200
-"""There is one counter for each host, port and reason for a refusal, until there are MOST counters. Connections that
-would need a new counter then are counted as the host OTHERS, since a command may try any number of names."""
+"""There is one counter for each host, port and reason for a refusal, until there are MOST counters. After that,
+connections that would need a new counter are counted as the host OTHERS, since a command may try any number of
+names."""
 
 OTHERS = "(others)"
 
