@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.config.layers import Merged
 
 LONGEST = 60
-MOST_KNOWN = 10  # the keys of a section with more keys are not listed if a similar key was found
+MOST_KNOWN = 10  # an error lists the keys of a section with more keys only if none is similar
 NEVER_PROPOSED = ("none",)  # `none` switches isolation or durability off, so it is not proposed for a misspelt value
 _LINE = re.compile(r"\bline (\d+)$")
 _KINDS = {str: "text", int: "a whole number", float: "a number"}

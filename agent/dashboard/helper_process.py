@@ -47,9 +47,9 @@ _free = BoundedSemaphore(MOST)
 def run(settings: Settings, job: str, *arguments: Any, seconds: float = SECONDS) -> Json:
     """Run a job, named by its key in JOBS, in a helper process, and return its result.
 
-    Raises UsageError if the job raised one, as for an order that the state of the task does not allow; HostError when
-    the job fails otherwise or takes longer than `seconds`, or when MOST helper processes run and none of them ends
-    within WAIT_SECONDS.
+    Raises UsageError if the job raised one, for example because the task's state does not allow a stop, pause, resume
+    or retry; HostError when the job fails otherwise or takes longer than `seconds`, or when MOST helper processes run
+    and none of them ends within WAIT_SECONDS.
     """
     if not _free.acquire(timeout=WAIT_SECONDS):
         raise HostError(f"{MOST} other pages are being made that need a process of their own; try again in a moment")

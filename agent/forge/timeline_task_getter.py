@@ -1,6 +1,6 @@
 """The base class of the task getters of GitHub and Forgejo, whose lists of events name the person who asked for work.
 
-If the author of an issue has permission, and a label asks for work or the token's account is no person's, the poll
+If the author of an issue has permission, and either a label asks for work or the token belongs to no person, the poll
 makes a task of the issue at once, and the person who asked is looked up when the task is taken.  For an issue that does
 not fulfil these conditions the poll itself reads the events.
 """

@@ -311,8 +311,8 @@ def enqueue(
     settings: Settings, ledger: Ledger, task: Task, events: Events, seen: Callable[[], None] = lambda: None
 ) -> str | None:
     """Put a found task into the ledger, then change the label of its issue; returns the uuid, None when the task is not
-    queued (`Refusal`), for example because a task with this key is already open.  `seen` is passed to
-    `enqueue_task`."""
+    queued (`Refusal`), for example because a task with this key is already open.  `seen` shows on the issue that the
+    program has read the request; it is called when the row is new."""
     key = task.get_task_key()
     if task.forge is None:
         raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")

@@ -37,7 +37,7 @@ class RecalledRecords(Protocol):
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
         """The ids of all memories that the model got so far; with `purpose`, only those from retrievals for that
-        purpose, together with those from the retrievals with a number in `numbers`."""
+        purpose or with a number in `numbers`."""
         ...
 
 

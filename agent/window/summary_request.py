@@ -87,8 +87,8 @@ def formatted(message: Json) -> str:
 
 
 def write_lines(path: Path, records: Iterable[Json], masked: int = 0) -> int:
-    """Write the messages among `records` as JSONL in their wire form, with tool results in messages up to number
-    `masked` masked; returns the number of messages."""
+    """Write the messages among `records` as JSONL in their wire form, in which the tool results of the messages up to
+    number `masked` are masked; returns the number of messages."""
     written = 0
 
     def chunks() -> Iterator[bytes]:
@@ -278,8 +278,8 @@ class PiecewiseSummary:
         return behind, known
 
     def _line(self, transcript: Transcript, record: Json, must: int) -> tuple[str, int]:
-        """Returns (line, tokens) for a record. The first record of a piece is shortened to at most `must` tokens; for
-        the other records `must` is 0, and they stay whole."""
+        """Returns (the record as a line of the transcript, the line's tokens). The first record of a piece is shortened
+        to at most `must` tokens; for the other records `must` is 0, and they stay whole."""
         text = transcript.line(record)
         tokens = most = self._size(text)
         while must and tokens > must and most:

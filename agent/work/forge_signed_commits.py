@@ -45,8 +45,8 @@ AWAY = ("gpgverify_error", "gpgverify_unavailable")
 
 
 def unsigned(git_dir: Path, head: str, known: Iterable[str]) -> list[str]:
-    """The commits of `head` that the host has to make, oldest first: those that are not in `known`, without those that
-    the host has made already and that have no parent among the others."""
+    """The commits of `head` that the host has to make, oldest first: those that cannot be reached from a commit in
+    `known`, except the commits that the host has made already and that have no parent in the result."""
     command = ("rev-list", "--reverse", "--topo-order", "--parents", head, "--not", *dict.fromkeys(known))
     found: list[str] = []
     for line in git(*command, git_dir=git_dir).output.decode().splitlines():

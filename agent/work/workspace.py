@@ -439,7 +439,7 @@ class Workspace:
 
     def history(self, since: str | None = None) -> Iterator[bytes]:
         """The messages and changes, as a diff, of every commit since `since` or else since the start of the task;
-        without the content of Git LFS, which a push uploads too."""
+        the content of Git LFS files is not in the result, although a push uploads that content too."""
         head, old = self.head(), since or self.start
         return changes.history(self.git_dir, old, head) if head and head != old else iter(())
 

@@ -5,9 +5,9 @@ System V segments, and files in a tmpfs.  Without a control group that counts me
 its processes from /proc (`process_tree.py`) a few times a second; a System V segment then counts only while a process
 has it mapped.
 
-Kernel memory that a command uses (socket buffers, page tables, semaphores) belongs to no process in /proc.  Outside of
-a container, the growth of the machine's whole kernel memory since the start of the command is counted instead.  A
-command over its limit is killed, and the model gets the reason; a task over its limit is ended.
+Kernel memory that a command uses (socket buffers, page tables, semaphores) belongs to no process in /proc.  So if this
+process is in no container, the growth of the machine's kernel memory since the command started counts as memory of the
+command.  A command over its limit is killed, and the model gets the reason; a task over its limit is ended.
 """
 
 from __future__ import annotations

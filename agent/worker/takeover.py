@@ -128,7 +128,8 @@ def _is_newer(manifest: Manifest, folder: Path) -> bool:
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    # In one generation, or if the folder has none, the state with the newer message is the newer one.
+    # If the replica's generation is that of the folder, or the folder has none, the state with the newer message is
+    # newer.
     if generation in ("", manifest.generation):
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt

@@ -46,8 +46,8 @@ class Pulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one, None without any.
 
-        Forgejo cannot list pull requests by branch. A closed pull request of a branch is therefore searched for among
-        the newest pull requests of the own account, and among the last changed pull requests of all accounts.
+        Since Forgejo cannot list pull requests by branch, `find` searches for a closed one among the newest pull
+        requests of the own account, and among the last changed pull requests of all accounts.
         """
         if (there := self._open_one(head)) is not None:
             return there

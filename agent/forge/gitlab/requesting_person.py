@@ -50,7 +50,7 @@ def who_asked(
     actor, is_shown = who_labelled(wire, path, label, patience=patience)
     if actor and is_shown:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
-        wire.facts.put(_fact(path, label), shown)  # `reviewer_of`, in a worker, reads these facts and not the events
+        wire.facts.put(_fact(path, label), shown)  # `reviewer_of`, in a worker, reads this fact and not the events
     return actor, is_shown
 
 

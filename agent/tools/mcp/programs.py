@@ -70,8 +70,8 @@ class ServerPrograms:
         return Path(found) if found is not None else None
 
     def _check_script(self, key: str, argument: str, server: McpServer, *, first: bool) -> None:
-        """Check an argument that is an absolute path to a program or script, or, for a server with `env`, the first
-        argument if its name is that of a script. Raises CommandRefused."""
+        """Check one argument of an MCP server: an absolute path to a program or script; and if the server has the
+        setting `env`, also the first argument if its name ends like a script's. Raises CommandRefused."""
         is_script = argument.endswith(SCRIPTS)
         if first and is_script and server.env and not argument.startswith("-"):
             self._refuse_writable(key, argument, Path(os.path.normpath(Path(self.tree, server.cwd or "", argument))))
