@@ -137,7 +137,7 @@ def claim_dir(path: Path, mode: int) -> Path:
     except OSError as error:  # for example, the directory or a parent cannot be entered
         raise DiskError(f"cannot use {os.fspath(path)}: {advice(error)}") from error
     if status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR and unused:
-        with suppress(OSError):  # a file system without modes refuses this, and the mode stays
+        with suppress(OSError):  # a file system without modes refuses `chmod`, and the mode stays
             path.chmod(mode)
     return path
 
@@ -148,7 +148,7 @@ def temporary(fallback: Path) -> None:
     A container without /tmp, or with a read-only root, has no folder for temporary files."""
     with suppress(FileNotFoundError):
         # The last candidate of `tempfile` is the current folder, which may contain a person's files.
-        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - `tempfile`, too, uses abspath
+        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - `tempfile` uses abspath
             return
     make_dir(fallback.parent, passable())
     tempfile.tempdir = str(make_dir(fallback, passable()))

@@ -100,8 +100,8 @@ class PlugInRefused(ConfigError):
 
 
 class CommandRefused(ConfigError):
-    """A configured command is not run: other users can write its program or the file that configures it, or the place
-    where it is set may set no command."""
+    """A configured command is not run: other users can write its program or the file that configures it, or it is set
+    in a file in which no command is permitted."""
 
     code = "command_refused"
 
@@ -134,8 +134,8 @@ class SandboxUnavailable(HostError):
 
 
 class BrokerAway(HostError):
-    """The message broker does not answer, or the connection to it was cut. A new connection to the message broker may
-    succeed; no task is lost, since the ledger is polled meanwhile."""
+    """The message broker does not answer, or the connection to it was cut. The program later tries a new connection; no
+    task is lost, since the daemon polls the ledger meanwhile."""
 
     code = "broker_away"
 
@@ -286,8 +286,8 @@ class RemoteRefused(WorkError):
 
 
 class ReachError(MakimonoError):
-    """The proxy of a sandbox did not carry out a request of a command that runs in the sandbox. The command in the
-    sandbox gets the message of the error as the answer to its request."""
+    """The proxy of a sandbox did not carry out a request of a command that runs in the sandbox. The command gets the
+    message of the error as the answer of the proxy."""
 
     code = "reach"
 
@@ -634,9 +634,9 @@ MISTAKES: tuple[type[Exception], ...] = (
 )
 """Python errors that indicate a mistake of this program, which would occur again.
 
-Any other Python error that is not in the tree of this program's errors, such as OSError, comes from the host. An error
-class of this program that also inherits from a class in MISTAKES counts as a mistake of the program where no code
-handles it.
+A Python error that is neither in MISTAKES nor in the tree of this program's errors, such as OSError, comes from the
+host. An error class of this program that also inherits from a class in MISTAKES counts as a mistake of the program
+where no code handles it.
 """
 
 

@@ -3,11 +3,11 @@
 `gitcmd.py` runs git safely on a hostile work tree (docs/security.md, "Git beside a work tree"); it does not know the
 layout of a repository. Git is run so that it reads no system or user configuration, runs no hook and no file system
 monitor, does not prompt, refuses `ext::` and other helpers, and treats paths literally. The caller of `gitcmd` names
-the git directory and the work tree; git is started in `/` and does not search for a repository. The caller of `gitcmd`
-also gives the author of a commit. On a work tree git runs under limits: the rules files are checked first
-(`git_guard.py`), git's memory is bounded, and git is ended when the task shall stop (`deadline.listening`). A
-credential is passed to git in an anonymous file that only this git process and its credential helper can read. A
-credential for git is in no argument list, URL, environment or file of a repository.
+the git directory and the work tree; git is started in `/` and does not search for a repository. The author of a commit
+comes from the caller too, not from the configuration of git. On a work tree git runs under limits: the rules files are
+checked first (`git_guard.py`), git's memory is bounded, and git is ended when the task shall stop
+(`deadline.listening`). A credential is passed to git in an anonymous file that only this git process and its credential
+helper can read. A credential for git is in no argument list, URL, environment or file of a repository.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MINIMUM = (2, 34)
 2.39)."""
 
 WHOLE = 1 << 50
-"""The maximum size of a file that receives the whole output of git: more bytes than git writes."""
+"""A maximum size, for a file that receives the whole output of git, that no output of git reaches."""
 CAP = 256 << 20
 """The maximum number of bytes of git's output, if the caller of `git` gives no other maximum. More output of git than
 the maximum is an error or goes to the file `spool`; output is not cut silently."""
@@ -259,8 +259,8 @@ def git(
     `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE). `config` are further
     settings of git in the form `key=value`. `spool` is a file that receives the complete output of git if the output
     exceeds the limit (`dropped`); a little after `spool_cap` bytes the file ends. `paths`: the only paths of the work
-    tree at which the command looks, so that git reads the rules files in the folders above them alone. `hears`: git is
-    ended when the task shall stop; None means that git is ended so only if there is a work tree. `negative` is an exit
+    tree at which the command looks, so that git reads the rules files in the folders above them alone. `hears`: whether
+    git is ended when the task shall stop; None means True if there is a work tree, else False. `negative` is an exit
     code by which this git command answers "no", which is not a failure.
 
     Raises GitError, with the last lines of standard error, if git failed (with `check` False only if a lock inside
@@ -347,8 +347,8 @@ def _options(settings: Sequence[str], git_dir: Path | None, work_tree: Path | No
 def _starved(what: str, done: Finished, stderr: str, *, beside_tree: bool) -> GitStarved | None:
     """The error of a git that lacked memory, a process or a file; None if it had all.
 
-    The caller raises it even without `check`, since such a git has not answered "no". `beside_tree`: git ran on a work
-    tree, where its memory is limited.
+    The caller raises the returned error even with `check` False, since a git that lacked a resource has not answered
+    "no". `beside_tree`: git ran on a work tree, where its memory is limited.
     """
     if done.returncode == FATAL and beside_tree and _MEMORY.search(stderr):
         why = f"{what} wanted more than the {memory() >> 20:,} MiB that it may have beside a work tree: {stderr}"

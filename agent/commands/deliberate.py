@@ -126,7 +126,7 @@ def limit_of(settings: Settings, requests: RequestStore) -> Outcome | None:
 
 def with_mode(settings: Settings, rounds: int | None, mode: str | None) -> Settings:
     """The settings with the number of rounds that the command line gives by `rounds` and `mode`; the mode `vote` means
-    no rounds of debate. Raises UsageError if the two contradict each other."""
+    no rounds of debate. Raises UsageError if `rounds` and `mode` contradict each other."""
     if mode == "vote":
         if rounds:
             raise UsageError(f"--mode vote has no rounds of debate; leave out --rounds {rounds}")

@@ -157,7 +157,7 @@ def is_address(host: str) -> bool:
 
 def _entry(value: Any) -> Any:
     try:
-        parse(value if isinstance(value, str) else "")  # a number in YAML is refused as an empty host is
+        parse(value if isinstance(value, str) else "")  # a number in YAML is refused, like an empty host
     except ForbiddenHost:
         raise
     except ValueError:

@@ -89,8 +89,8 @@ def plan(
     carried: Any,
     keep_summary: bool,
 ) -> PlannedCompaction:
-    """Compute a compaction by mask, summary, window or reset; nothing is written. If it omits messages, its end is
-    rounded down to whole groups. Raises RecordRefused for arguments that do not fit together."""
+    """Compute a compaction by mask, summary, window or reset; nothing is written. If the compaction omits messages, its
+    end is rounded down to whole groups. Raises RecordRefused for arguments that do not fit together."""
     if strategy not in STRATEGIES or strategy in BESIDE:
         allowed = ", ".join(one for one in STRATEGIES if one not in BESIDE)
         raise RecordRefused(f"strategy is {strategy!r}; allowed are {allowed}")

@@ -10,11 +10,12 @@ contains, in this order:
    were sent once do not change. A compaction of the kind `brief` names a briefing, which is valid from that compaction
    on.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with the carried state
-   and the instruction to continue. If the next message is a user's, the carried state is put in front of that message's
-   text instead. Without a summary, the view has this user message only if something is carried; a note that messages
-   were left out comes before it. Comments of people are carried over by reference (`comments.py`). A compaction without
-   references, made by an earlier version or through the library interface, carries the newest message of a person
-   instead: always after a reset, after another compaction only if the next message is not a user's.
+   and the instruction to continue. If the first message after the cut is a user's, the carried state is put in front of
+   that message's text instead. Without a summary, the view has a user message with carried state only if something is
+   carried; an assistant message before it notes that messages were left out. Comments of people are carried over by
+   reference (`comments.py`). A compaction without such references, made by an earlier version or through the library
+   interface, carries the newest message of a person instead, unless the first message after the cut is a user's, or the
+   compaction is no reset and has neither a summary nor a carried state.
 4. Every message after the cut of the newest compaction, except copies of summaries, and except answers with neither
   text nor calls. A damaged file may lack one half of a group: a result without its call is left out, a call without its
   result gets a result that says that the real one is lost.
@@ -84,7 +85,7 @@ def pointer(record: Json) -> str | None:
     """The text that replaces a masked tool result: the exit state of a command, and the name for the tool
     `read_output`.
 
-    Returns None when the result is stored nowhere else.
+    Returns None when neither `outputs/` nor tools.jsonl has the result.
     """
     name = record.get("output") or (f"tools:{record['tool_seq']}" if record.get("tool_seq") else None)
     if name is None:

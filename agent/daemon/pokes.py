@@ -1,8 +1,8 @@
 """Stores requests to poll one source at once (pokes), and computes when the next poke leads to a poll.
 
-The first poke of a source leads to a poll at once. The next such poll may begin `spacing` seconds later; all pokes
-before that time lead together to one poll. If there were such early pokes, that poll doubles `spacing`, up to
-`scheduling.interval`; else it sets `spacing` back to LEAST_SECONDS. The class `Pokes` does no I/O.
+The first poke of a source leads to a poll at once. The next poll because of a poke may begin `spacing` seconds later;
+all pokes before that time lead together to one poll. A poll for which a poke had to wait doubles `spacing`, up to
+`scheduling.interval`; a poll at once sets `spacing` back to LEAST_SECONDS. The class `Pokes` does no I/O.
 """
 
 from __future__ import annotations

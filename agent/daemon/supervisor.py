@@ -105,7 +105,7 @@ class Supervisor:
         self.ended = False  # whether a worker has ended since the last check of the queue
         self.queue_at = 0.0
         self.draining = False
-        self.before = frozenset(process_tree.children())  # older children of this process, which `end_strays` spares
+        self.before = frozenset(process_tree.children())  # children that exist already; `end_strays` spares them
         self.inherited = InheritedWorkers(wiring)
         self.swept_at = -SWEEP_SECONDS
         self.context = forkserver.context_for(self.settings)

@@ -52,8 +52,8 @@ SECONDS = 10.0
 """The maximum time in seconds for one webhook request; if the body is not complete by then, the request is refused."""
 REMEMBERED = 4096
 """The number of signatures and ids of webhook requests that the daemon remembers, so that a repeated request causes no
-second poll; a request has one signature and at most one id.  The daemon has them only in memory, so a webhook request
-that is repeated after a restart causes one more poll."""
+second poll; a request has one signature and at most one id.  The daemon stores the signatures and ids only in memory,
+so a webhook request that is repeated after a restart causes one more poll."""
 TIMELY_SECONDS = 300.0
 """The maximum difference in seconds between now and the signed time of a webhook request; only requests with GitLab's
 signing token have such a time (Standard Webhooks specification)."""

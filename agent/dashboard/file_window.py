@@ -200,7 +200,7 @@ class _Lines:
 
     def after(self, position: int) -> int:
         """The offset after the first newline from `position` on; the size of the file if no newline follows. Raises
-        OSError when the newline is too far away."""
+        OSError when the search reads more than MOST_SKIPPED bytes."""
         start, length = position, BLOCK
         while position < self.size:
             if self._without[0] <= position < self._without[1]:
@@ -231,8 +231,8 @@ class _Lines:
 
 
 def _last_newline(descriptor: int, end: int) -> int:
-    """The offset after the last newline before the byte `end`; 0 if there is no newline. Raises OSError when the
-    newline is too far away."""
+    """The offset after the last newline before the byte `end`; 0 if there is no newline. Raises OSError when the search
+    reads more than MOST_SKIPPED bytes."""
     position, length = end, BLOCK
     while position > 0:
         size = min(length, position)

@@ -28,7 +28,7 @@ SYSTEM = (
     "/etc/ssl/certs/ca-certificates.crt",  # the file of CA certificates on Debian, Ubuntu, Arch, Alpine
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # the file of CA certificates on some other distributions
+    "/etc/ssl/cert.pem",  # CA certificates on distributions with none of the paths above
 )
 """Paths at which Linux distributions store the complete list of CA certificates; the first existing one is used (as in
 Go's crypto/x509)."""
@@ -96,7 +96,7 @@ class CaBundle:
         except OSError as error:
             if source == self.ca_file:
                 raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
-            return b""  # `source` is not `ca_file`: the bundle is made without its certificates
+            return b""  # only `ca_file` must be readable; the bundle lacks the certificates of this source
 
 
 def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:

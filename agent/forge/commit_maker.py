@@ -36,7 +36,7 @@ class CommitMaker(Protocol):
     """Makes commits at the host, which signs them.  Each call may be repeated, since it moves no branch.
 
     The blobs must be in the repository already. `make_tree` and `make_commit` raise ForgeRefused if the host does not
-    take the content, and the other errors of a request.
+    take the content, and another ForgeError if the request fails for another reason.
     """
 
     def make_tree(self, base: str, entries: Sequence[CommitEntry]) -> str:

@@ -62,8 +62,9 @@ class CiWatch:
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
-        """Read the CI checks of the pull request of each task in `rows`.  Red checks queue a task that continues it,
-        whose uuid is added to `started`.  Raises ForgeError when the forge does not answer."""
+        """Read the CI checks of the pull request of each task in `rows`.  Red checks queue a new task that continues
+        the task of the pull request; the uuid of the new task is added to `started`.  Raises ForgeError when the forge
+        does not answer."""
         if not hasattr(self.intake.forge, "checks"):
             return
         closed = {row.uuid: row for row in rows if watched_until(self.intake.settings, row) is not None}

@@ -97,7 +97,7 @@ class CommentPoller:
         self.has_changed = False
         self.failed: ForgeError | None = None
         self.paused_at = -PAUSED_SECONDS
-        # keys of tasks in `stirred` for which processing failed at the last poll; they are processed last
+        # keys of tasks (a part of `stirred`) for which processing failed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
         self.seen = Acknowledgements(forge, events)
         self.items = ItemLoop(self._skipped)
@@ -107,7 +107,7 @@ class CommentPoller:
 
     def read(self) -> None:
         """Read the comments on the changed issues, and show at each request of a person that it was read; `handle`
-        executes the requests. An error of the forge is raised by `handle`."""
+        executes the requests. If the forge fails, `handle` raises the error."""
         self.failed = None
         # the issues that an earlier poll has read and, because of an error, not handled are read again
         self.items.begin_anew()
@@ -212,7 +212,7 @@ class CommentPoller:
         return watched
 
     def _read(self, row: Row) -> ReadChange:
-        """Read the changes of one task's issue, and show at the requests in them that they were read."""
+        """Read the changes of one task's issue, and add a reaction to the requests and answers of people in them."""
         if row.status not in CLOSED_STATUSES:
             return self._read_waiting(row)
         comments = _said_to(row, self._comments(row))

@@ -41,14 +41,14 @@ class ReplayClient(OpenAIClient):
 
     @property
     def recorded(self) -> Path:
-        """The path of the messages.jsonl that is replayed. Raises ConfigError if none is configured."""
+        """The path of the messages.jsonl that is replayed. Raises ConfigError if `llm.replay.messages` is empty."""
         if self.keys.messages is None:
             raise ConfigError("llm.replay.messages is empty; name the messages.jsonl whose answers are given again")
         return self.keys.messages
 
     @property
     def server(self) -> ReplayServer:
-        """The replay server of this client, which is started on first use (so after a fork)."""
+        """The replay server of this client; it is started on first use, which in a worker comes after the fork."""
         if self._server is None:
             self._server = serve(self.recorded)
             self._server.model = self.model
@@ -71,8 +71,8 @@ class ReplayClient(OpenAIClient):
         try:
             self._progress.read_new()
         except FileNotFoundError:
-            # If the task has no messages.jsonl, a summary request gets the first recorded summary. For any other
-            # request the header with the position is left out, and the server counts the assistant messages of the
+            # If the task has no messages.jsonl, a summary request gets the first recorded summary. A request that is
+            # not for a summary then has no header with the position, so the server counts the assistant messages in the
             # request instead.
             return {POSITION: "0", SUMMARY: "1"} if summary else {}
         return {POSITION: str(counts["summary"]), SUMMARY: "1"} if summary else {POSITION: str(counts["answer"])}

@@ -225,7 +225,7 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
 
     In the form with two keys, one text must be the name of an offered tool (`functions.` before it is allowed), and
     exactly one other value an object, or a text with the JSON of one; BESIDE further keys are allowed. The call may be
-    nested under `function`. None for every other value.
+    nested under `function`. Returns None for a value that is no tool call.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None
@@ -257,7 +257,7 @@ def _arguments(value: Any) -> Json | None:
 
 def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
     """Parse the text between the tags of a tool call, its arguments: a sequence of parameter elements, or a JSON
-    object. For any other text the result is None."""
+    object. Returns None for a text that is neither such a sequence nor a JSON object."""
     if inner.strip().startswith("{"):
         try:
             value = json.loads(inner, strict=False)

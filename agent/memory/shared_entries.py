@@ -136,8 +136,8 @@ class SharedEntries:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def is_common(self, number: int) -> bool:
-        """Whether memory.db and the shared log have the same entry with this number.  Only the time and the operation
-        of the two entries are compared, since both remain when the text of an entry is forgotten."""
+        """Whether memory.db and the shared log have the same entry with this number.  Two entries count as the same if
+        their time and operation are equal, since both remain when the text of an entry is forgotten."""
         mine = self.local.database.run("log_known", number=number)
         return bool(mine) and mine == self.run("shared_known", number=number)
 

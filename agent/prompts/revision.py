@@ -39,10 +39,11 @@ class TemplateRevision:
     """One version of one template, of the user or of the program itself.
 
     `version` is the version that the template's author gave, or 12 digits of a hash of the template if there is none.
-    `schema_ref` is the name of a JSON schema in the folder of the templates or in the downloaded document, "" for none.
-    `variables` maps each variable of the template to its meaning. `loaded_at` is the time at which the template was
-    loaded. `ttl_seconds` is None for the default (`prompts.ttl_seconds`). `sha256` is a hash, in hex; for a template of
-    the user it covers the schema and all fields but `loaded_at` and a version that the author did not give.
+    `schema_ref` is the name of a JSON schema in the folder of the templates or in the document from `prompts.url`, ""
+    for none. `variables` maps each variable of the template to its meaning. `loaded_at` is the time at which the
+    template was loaded. `ttl_seconds` is None for the default (`prompts.ttl_seconds`). `sha256` is a hash, in hex; for
+    a template of the user it covers the schema and all fields but `loaded_at` and a version that the author did not
+    give.
     """
 
     name: str
@@ -77,7 +78,8 @@ def make_revision(fields: Mapping[str, Any], schema: Any, loaded_at: str) -> Tem
 
 
 def environment(*, published: bool) -> LimitedEnvironment:
-    """The environment that compiles templates of the user; each of the two (`published`) is made at its first use."""
+    """The environment that compiles templates of the user; there is one for texts that are published and one for other
+    texts, each made at its first use."""
     if published not in _environments:
         _environments[published] = LimitedEnvironment(published=published)
     return _environments[published]

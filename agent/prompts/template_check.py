@@ -141,8 +141,8 @@ def _parsed(where: str, text: str) -> nodes.Template:
 
 def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -> None:
     """Render the template with each sample of the program's template `name`; if there is no sample, with "text" as each
-    variable. For a name that the program does not have, each variable is its meaning from `meanings`. Raises
-    TemplateRefused."""
+    variable. If the program itself has no template of that name, `meanings` is given, and the value of each variable is
+    its meaning there. Raises TemplateRefused."""
     samples = SAMPLES.get(name) if meanings is None else None
     if samples is None:
         samples = (dict.fromkeys(_packaged_variables(name) or {}, "text") if meanings is None else meanings,)

@@ -97,8 +97,8 @@ def environment(settings: Settings) -> dict[str, str]:
     """Environment variables for programs that cannot adapt to the system call filter by themselves.
 
     LeakSanitizer, a part of every program built with -fsanitize=address, stops its own threads with ptrace at the end,
-    and makes the program fail if that is not possible. The environment variables therefore switch LeakSanitizer off;
-    the rest of AddressSanitizer works.
+    and makes the program fail if that is not possible. The filter refuses ptrace, so the environment variables switch
+    LeakSanitizer off; the rest of AddressSanitizer works.
     """
     if make_filter(settings) is None or "ptrace" in settings.sandbox.allow:
         return {}

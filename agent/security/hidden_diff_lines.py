@@ -92,8 +92,9 @@ def show_hidden(text: str) -> Cleaned:
     r"""`text` with each invisible character (`invisible_characters.removable`) escaped as `\u202e` or `\U000e0041`, and
     the counts by rule.
 
-    PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too. PI-20
-    counts the characters of SIGNS, which are escaped too. CR LF becomes LF."""
+    PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too. The rule
+    PI-20 counts look-alikes of code characters and unusual line ends (SIGNS), which are escaped too. CR LF becomes
+    LF."""
     found: Counter[str] = Counter()
     text = text.replace("\r\n", "\n")
     text, count = _SIGN.subn(lambda match: lookalikes.escape(match[0]), text)

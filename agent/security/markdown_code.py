@@ -2,15 +2,15 @@
 
 A part counts as code only if every renderer that follows CommonMark (GitHub, GitLab, Forgejo) shows it as code, also
 after a filter has changed other parts of the text. If renderers disagree about a block, or the rule would need a whole
-parser, nothing in the rest of the text counts as code; after a doubtful span, nothing in the rest of its paragraph. A
-filter then changes a little more code than it must, and no live text escapes it. The time is linear in the length of
-any text; a parser such as markdown-it-py is not linear, so only the tests use one, to check the result.
+parser, nothing in the rest of the text counts as code; after a doubtful span, nothing in the rest of its paragraph. In
+case of doubt a filter thus changes a little more code than it must, but no live text escapes it. The time is linear in
+the length of any text; a parser such as markdown-it-py is not linear, so only the tests use one, to check the result.
 
 Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. A fence at the start of a
 line also closes each list and each quotation before it. An indented fence, or one behind a bullet, opens a block if the
 closing fence starts in the same column and no line between starts left of it; then it does not matter whether the block
-is in a list. A line that begins with `>` opens no block outside its quotation. After any other line that may be a
-fence, nothing in the rest of the text counts as code.
+is in a list. A line that begins with `>` opens no block outside its quotation. After a line that may be a fence, but is
+of none of these kinds, nothing in the rest of the text counts as code.
 
 Spans: a code span is within one line. In a paragraph nothing counts as a span after something that could take a
 backtick away: a backtick without partner, an escaped one, raw HTML, a link that is not simple, a cell of a table, math.
@@ -78,8 +78,9 @@ def closed(text: str) -> str:
     """`text`, changed so that it leaves no block of code and no raw HTML open: a block in a text that follows is then
     code.
 
-    A block that surely is open gets its closing fence. In a rest that is doubtful for another reason, U+200B makes
-    ordinary text of each fence and of each tag that begins raw HTML which may contain blank lines.
+    A block that surely is open gets its closing fence. If the rest of the text is doubtful for another reason than an
+    open block, U+200B is put into each fence, and into each tag that begins raw HTML which may contain blank lines, so
+    that they are ordinary text.
     """
     doubt = next((part for part in _walk(text) if isinstance(part, Doubt)), None)
     if doubt is None:
@@ -100,7 +101,7 @@ class OpenComments:
     def __init__(self, text: str) -> None:
         self.text = text
         self._read = 0  # offset up to which lines were read
-        self._above: list[str] = []  # text before the first tag of the lines since the last blank line, see `_add`
+        self._above: list[str] = []  # text before the first tag of each line since the last blank line (`_add`)
         found = _ITEM.search(text)
         self._first_item = found.start() if found else len(text)
 
@@ -114,9 +115,9 @@ class OpenComments:
         tag = _HTML.match(text, line, start + 5)
         is_first = tag is not None and tag.end() - 1 == start
         if tag is None and known > line and text.rfind("<!--", line, known) < 0:
-            return True  # the line is the last one of another comment, and may end its HTML
+            return True  # an earlier comment ends in this line, and its raw HTML may end with the line
         if tag is not None and not is_first and _RAW.match(text, tag.end()):
-            return True  # such HTML ends with the line of its own end
+            return True  # raw HTML like `<pre>` ends with the line that contains its own end
         self._read_lines(line)
         if tag is None and not self._above:
             return False  # a paragraph
@@ -135,14 +136,16 @@ class OpenComments:
 
     def _add(self, prefix: str) -> None:
         """Keep at most two prefixes: of those with the same number of `>` only the longest, since a line that leaves
-        the others leaves it too; of two numbers each line leaves one."""
+        the list of a shorter one leaves that of the longest too; and one with another number of `>`, since each line
+        leaves the quotation of at least one of the two."""
         marks = prefix.count(">")
         same = [one for one in self._above if one.count(">") == marks]
         others = [one for one in self._above if one.count(">") != marks]
         self._above = [max([*same, prefix], key=_width), *others[:1]]
 
     def _leaves(self, prefix: str, start: int, end: int) -> bool:
-        """Whether a line of the comment may leave the list or the quotation in which `prefix` is before its HTML."""
+        """Whether a line of the comment, after its first, may leave the list or the quotation to which `prefix`
+        belongs, the text before an HTML tag in its line."""
         width, marks = _width(prefix), prefix.count(">")
         if not prefix.strip() and self._first_item > start:
             return False
@@ -236,8 +239,8 @@ def _is_less(text: str, start: int, end: int, indent: int) -> bool:
 def _end_of_raw(text: str, position: int, after: int) -> int:
     """The start of the line after the raw HTML that has the name of its tag at `position`; -1 if it is uncertain.
 
-    HTML with an end of its own (a comment, `<pre>`) may contain blank lines. For other HTML the answer is `after`, the
-    start of the next line.
+    HTML with an end of its own (a comment, `<pre>`) may contain blank lines. For HTML without an end of its own the
+    result is `after`, the start of the next line.
     """
     raw = _RAW.match(text, position)
     if raw is None:

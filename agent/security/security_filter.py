@@ -1,5 +1,5 @@
-"""Offers `sanitise.clean` and `fence` as a class, `SecurityFilter`, with names that stay (docs/design/index.md, "Names
-and signatures").
+"""Offers `sanitise.clean` and `fence` as a class, `SecurityFilter`, of which the names do not change
+(docs/design/index.md, "Names and signatures").
 
 Patterns for phrases of prompt injection are telemetry and no protection, since an issue may contain such a phrase
 legitimately ("your system prompt"). A text is refused only if the operator sets `security.block` and one of the rules

@@ -260,9 +260,9 @@ class LedgerEntry(Protocol):
     `package.module:name://` itself. The entry has to pass `place=row_holder.place(base_dir)` to `Ledger`, which
     recognises by this place the holders with the same base_dir.
 
-    The attributes and methods of LedgerEntry are attributes of the function or class itself, which the program uses
-    before it opens the ledger. Each attribute is optional; `store/configured_ledger.LedgerKind` has the defaults. The
-    entry of a ledger may raise LedgerError, DiskError or HostError.
+    The program uses the attributes and methods of LedgerEntry before it opens a ledger, so they are attributes of the
+    named function or class itself. Each attribute is optional; `store/configured_ledger.LedgerKind` has the defaults.
+    The entry of a ledger may raise LedgerError, DiskError or HostError.
     """
 
     is_local: bool
@@ -293,7 +293,7 @@ class LedgerEntry(Protocol):
     def look(self, base_dir: Path, address: str) -> Database:
         """Open the database for reading: the call creates nothing and does not migrate the schema.
 
-        The default is to open the ledger and use its attribute `db`.
+        The default is to open the ledger and return its attribute `db`.
         """
         ...
 
@@ -312,7 +312,8 @@ class LedgerEntry(Protocol):
 
 
 class BaseLedger(Protocol):
-    """The methods of a ledger. Each is atomic; `requeue_dead` and `repair_future_times` are atomic for each single row.
+    """The methods of a ledger. Each method is atomic; `requeue_dead` and `repair_future_times` are atomic for each
+    single row.
 
     The methods raise LedgerError when the database fails, DiskError when the disk fails.
     """
@@ -339,8 +340,8 @@ class BaseLedger(Protocol):
 
         Returns None, and writes nothing, if a task with that key is already open, or if the comment with the id
         `started_by` has already started a task with this key, even if that task has ended. Tasks with a higher
-        `priority` start first. Raises UsageError when `uuid` is invalid, LedgerError when a task with another key has
-        it.
+        `priority` start first. Raises UsageError when `uuid` is invalid, LedgerError when `uuid` is the uuid of a task
+        with another key.
         """
         ...
 
@@ -466,7 +467,7 @@ class BaseLedger(Protocol):
 
     def heartbeat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
         """Renew the lease of a row; returns the row's `requested` (None without a request). (The heartbeat in the
-        package `context` also writes counters.)
+        package `context` renews the lease too, and writes counters in addition.)
 
         Raises Fenced.
         """
@@ -571,10 +572,11 @@ class BaseLedger(Protocol):
 
         `comment`: the id of the comment with the command. The id of the comment is stored in the same transaction, so
         that a repeated request with this id changes nothing. `waiting`: an outcome; the row is changed only if it is
-        paused with this outcome. `waiting` is given when an event for which a task waits has occurred, since the event
-        must not resume a task that a person has paused in the meantime. `why`: the reason for a stop that takes effect
-        at once; it becomes the `error_message` of the row, of which people are notified. `who` is the person or program
-        that gave the request; the column `requested_by` has this until the next request that changes something.
+        paused with this outcome. The caller gives `waiting` when it resumes a task because of an event for which the
+        task waits, since a task that a person has paused in the meantime must stay paused. `why`: the reason for a stop
+        that takes effect at once; it becomes the `error_message` of the row, of which people are notified. `who` is the
+        person or program that gave the request; the column `requested_by` has this until the next request that changes
+        something.
 
         The status of a queued or paused row changes at once, and a notification of people becomes due. If a row is
         paused for another reason than a request, a request to pause changes its outcome to `paused`, unless its work
@@ -667,8 +669,9 @@ class BaseLedger(Protocol):
     def mark_extracted(self, uuid: str, until: datetime | str) -> bool:
         """Mark the memory extraction of a row as done: long-term memory has taken the task, or cannot take it.
 
-        `until` must be the value that was passed last to `begin_extraction` or as `later` to `delay_extraction`.
-        Returns False, and changes nothing, when the row became due for another reason in the meantime.
+        `until` must be the time that the last call of `begin_extraction` (as `until`) or `delay_extraction` (as
+        `later`) has set. Returns False, and changes nothing, when the row has another time now, because the extraction
+        became due again.
         """
         ...
 
@@ -678,12 +681,13 @@ class BaseLedger(Protocol):
 
     def note_pull(self, uuid: str, state: PullState) -> bool:
         """Store the final state of the pull request of a closed row on which a worker has worked, and make its memory
-        extraction due.  Returns False, and changes nothing, when the row has that state already."""
+        extraction due.  Returns False, and changes nothing, when the row is missing, is not closed, was never claimed,
+        or has the state `state` already."""
         ...
 
     def count_memory_requests(self, uuid: str, was: int, usages: Sequence[MemoryRequest]) -> bool:
         """Add the requests for long-term memory in `usages` to the counters of a row, of which the counter
-        `memory_requests` must be `was`.  Returns False, and changes nothing, when `memory_requests` has another value.
+        `memory_requests` must be `was`.  Returns False, and changes nothing, when `memory_requests` is not `was`.
         """
         ...
 

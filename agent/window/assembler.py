@@ -255,8 +255,8 @@ class ContextAssembler:
         """The tokens of the provider fields (name → tokens) that do not count in a prompt, because they are not sent
         back or the server ignores them.
 
-        Whether the server ignores provider fields was learnt from two prompts with the whole view, so it is not used if
-        only a part of the view is sent.
+        The program has learnt from prompts with the whole view whether the server ignores provider fields, so it does
+        not use this knowledge if only a part of the view is sent.
         """
         skips = self.message_store.index.reports.skips_fields and self.config.working_memory_limit is None
         return sum(tokens for name, tokens in fields.items() if skips or not self.sends_back(name))
@@ -282,8 +282,9 @@ class ContextAssembler:
 
         Parts of the request that were reported before and are still in the view are not estimated again: the beginning
         of the request, and the messages that the compaction left unchanged. The tokens of the messages that a
-        compaction left unchanged are the difference between two reports. The difference of two reports is not used if
-        it is far from the estimate (perhaps two servers share one address), nor if the counter is exact.
+        compaction left unchanged are the difference between the prompt tokens that the server reported for two
+        requests. The difference of two reports is not used if it is far from the estimate (perhaps two servers share
+        one address), nor if the counter is exact.
         """
         account, reports = self.message_store.index, self.message_store.index.reports
         everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens(), 0
@@ -392,8 +393,8 @@ class ContextAssembler:
     def is_disproved(self) -> bool:
         """Whether the server has answered a prompt that is longer than `stated` allows.
 
-        If the server has, the assumed window is smaller than the true one, which becomes known only when the server
-        refuses a request because of its length.
+        If the server has answered such a prompt, the assumed window is smaller than the true one, which becomes known
+        only when the server refuses a request because of its length.
         """
         return self.taken() > self.stated.most
 
@@ -412,8 +413,8 @@ class ContextAssembler:
         """Whether a request of `tokens` tokens certainly cannot be sent.
 
         If the number is only an estimate, the request is certainly too large only if the share DOUBT of the number
-        exceeds the whole window. If the server has answered a prompt above the limit, no request counts as certainly
-        too large.
+        exceeds the whole window. If the server has answered a prompt that is longer than the window allows
+        (`is_disproved`), no request counts as certainly too large.
         """
         if self.is_disproved:
             return False

@@ -92,7 +92,8 @@ class CommandRun:
         """Whether this failure replaces the older failure `other`: everything that failed then was tried again."""
         if self.code != other.code or self.sure != other.sure or (other.names_tests and not self.names_tests):
             return False
-        # Behind a program that filters the output another failure may be hidden, so only the same command line counts.
+        # A program that filters the output may hide another failure, so only a run of the same command line replaces
+        # it.
         if not self.steps or not self.sure:
             return self.steps == other.steps and self.line == other.line
         return len(self.about) == len(other.about) and all(

@@ -99,8 +99,8 @@ class _Scope:
         head = [word.rpartition("/")[2] for word in words[: at + 1]]
         printing = next((_SHORT_PRINTING[word] for word in head if word in _SHORT_PRINTING), "")
         self.is_go = head[0] == "go"
-        # True: without targets, the check covers all targets. For another program a word that is no option may name
-        # another task (`make check install`), and not a part of the check.
+        # True: without targets, the check covers all targets. False: a word that is no option may name another task
+        # (`make check install`), and not a part of the check.
         self.has_parts = head[-1] in _PROGRAMS or head[0] == "cargo"
         self.options: set[str] = set()
         self.targets: list[str] = []

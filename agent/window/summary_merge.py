@@ -37,8 +37,8 @@ def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
     then within the budget and its tolerance: all lines of both summaries (only if `text` has less than HALF of the
     names), then the whole `text` with those lines of the previous summary that contain missing names. If no candidate
     fits, the result is the previous summary, or those of its lines that are needed for the names, with the first lines
-    of `text`. If `text` contains fewer names and only lines of the previous summary, the previous summary is returned.
-    Raises BadSummary if nothing with enough names fits.
+    of `text`. If `text` contains fewer names than KEPT_SHARE demands, and has only lines of the previous summary, the
+    result is the previous summary. Raises BadSummary if nothing with enough names fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)
@@ -131,7 +131,8 @@ def _lines_with(
 ) -> set[int]:
     """The numbers of the lines that have the highest weight of names and fit into `room` tokens.
 
-    When the chosen lines have the weight `enough`, no more lines are chosen; None means all of the weight.
+    No more lines are chosen once the names in the chosen lines have the weight `enough`; None means the weight of all
+    names.
     """
     found = {number: set(present_in(weight, line.text)) for number, line in enumerate(lines) if line.kind != "heading"}
     chosen: set[int] = set()

@@ -92,8 +92,8 @@ class CommitExclusions:
         return self._modules
 
     def _is_repository(self, folder: str) -> bool:
-        """Whether `folder` has a `.git` that is a file, or a folder with HEAD, objects and refs.  Git takes it for
-        another repository then (gitrepository-layout(5)) and ignores its content."""
+        """Whether `folder` has a `.git` that is a file, or a folder with HEAD, objects and refs.  Git takes such a
+        folder for another repository (gitrepository-layout(5)) and ignores its content."""
         with suppress(OSError):
             if stat.S_ISREG(durable_files.stat_beneath(self.tree, f"{folder}/.git").st_mode):
                 return True  # a folder with a gitfile is a repository

@@ -173,9 +173,9 @@ def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Seque
 
     The base commit is included because a command may read any file of the tree (`sh setup.sh`), and metadata of the
     commit (a version made of tags, its message).  With `cache_key_files` the user declares that the command reads only
-    the files that match these patterns.  The declaration by `cache_key_files` is trusted only for the newest commit of
-    the default branch: anyone with push access may have written the content of another branch, and also of a merged
-    branch, where nobody has reviewed each single commit.
+    the files that match these patterns.  The program trusts the declaration by `cache_key_files` only for the newest
+    commit of the default branch: anyone with push access may have written any other commit, even one of a merged
+    branch, since nobody reviews each single commit.
     """
     facts: dict[str, Any] = {
         "version": VERSION,
@@ -380,7 +380,7 @@ def _sift(top: Path, tracked: _Names) -> None:
 def _leave(entry: WalkedEntry, *, tracked: bool) -> None:
     """Finish a folder after its entries: a folder that the repository also has is removed if it is empty now; any other
     folder gets its old mode back, with read and search permission for its owner added."""
-    with suppress(OSError):  # `rmdir` fails if the folder has files of the set-up; it stays
+    with suppress(OSError):  # `rmdir` fails if the folder has files of the set-up; then the folder stays
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)
             return

@@ -154,9 +154,9 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
     issue. An interrupt at the terminal ends the task as stopped. After any other error the task is tried again after
     AGAIN_SECONDS.
 
-    `unopened_in`: the folder of a task that was not opened, else None. A task that an attempt could not open waits
-    longer before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this
-    host or of a shared store (`unopened_attempts.OF_HOST`).
+    `unopened_in`: the folder of the task if the handler has not opened the task, else None. A task that an attempt
+    could not open waits longer before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the
+    error is one of this host or of a shared store (`unopened_attempts.OF_HOST`).
     """
     with suppress(MakimonoError):  # if the row cannot be written now, the daemon releases it later
         row = wiring.ledger.get(claim.uuid)

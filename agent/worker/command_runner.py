@@ -45,7 +45,7 @@ class CommandRunner:
     """Runs the commands of one task.
 
     `refusal` is the reason why all commands of the model so far were refused: "" once a command has run, None before
-    the first command. A process that only publishes usually runs no command of the model; then `refusal` is the reason
+    the first command. A process that only publishes usually runs no command of the model; then `refusal` is the value
     that an earlier process of the task recorded. `home` is the home folder that the model's commands see, None for an
     empty one."""
 

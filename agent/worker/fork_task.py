@@ -106,15 +106,15 @@ def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | Non
     task started (None in an empty repository)."""
     for _, record in backwards(folder / EFFECTS):
         is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
-        # both times have the same format, so their order as strings is their order in time
+        # `at` and `timestamp` have the same format, so their order as strings is their order in time
         if is_push and str(record.get("timestamp")) <= at:
             return str(record["receipt"]["commit"])
     return state.start or state.base_commit
 
 
 def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
-    """Fill the folder of the new task with the copied parts. Raises UsageError if the folder of the other task is
-    gone."""
+    """Fill the folder of the new task with the parts that it gets from the other task. Raises UsageError if the folder
+    of the other task is gone."""
     source = folder_of(settings, point.uuid)
     if source is None:
         raise UsageError(f"task {point.uuid} has no folder any more; nothing can begin from it")

@@ -3,8 +3,8 @@ place at most every EDIT_SECONDS; the first plan, the address of the draft, a lo
 
 As a listener of the loop's events, `Progress` only records the events and edits nothing. The progress comment is edited
 between two turns (`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`). If the
-forge does not edit the progress comment then, the run continues. If another attempt owns the task, the progress comment
-is not edited, and Fenced is raised.
+forge refuses an edit by `update`, or does not answer, the run continues. If another attempt owns the task, the progress
+comment is not edited, and Fenced is raised.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ class WaitEvents:
         self.progress = progress
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit the event. If it announces a wait for the model's server, update the progress comment as well: at once
-        for a wait of at least WAIT_SECONDS, else only if an edit is due."""
+        """Emit the event. If the event announces a wait for the model's server, update the progress comment as well: at
+        once for a wait of at least WAIT_SECONDS, else only if an edit is due."""
         self.run.events.emit(name, **fields)
         if name == "model_wait":
             self.progress.update(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

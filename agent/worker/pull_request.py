@@ -94,7 +94,7 @@ class PullRequest:
         if pull is not None and pull.state == "open" and not pull.draft:
             # The search for the pull request took time, in which another attempt may have taken over the task.
             self.run.check_held()
-            with suppress(ForgeRefused):  # a refusal, as of a repository without drafts, changes nothing
+            with suppress(ForgeRefused):  # the forge may refuse drafts; then the pull request stays as it is
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
     def _opened_or_updated(self, wanted: Wanted) -> PullRef:
@@ -137,7 +137,7 @@ class PullRequest:
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None, is_new: bool = False) -> PullRef | None:
         """Open the pull request; returns None if `effect` was done before, or if the branch already has another pull
-        request than `after`. `is_new`: the branch can have none (`_is_new`)."""
+        request than `after`. `is_new`: the branch cannot have a pull request yet (`_is_new`)."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
@@ -149,7 +149,7 @@ class PullRequest:
         def open_it() -> dict[str, object]:
             try:
                 pull = self._request(wanted, is_new=is_new)
-            # A person can remove the cause of the refusal, so it is reported and not raised.
+            # PushRejected, unlike ForgeRefused, gets into the delivery report; a person can remove the cause.
             except ForgeRefused as refused:
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)

@@ -128,8 +128,9 @@ class GitLabForge:
         At each poll the adapter requests, for each listed project (without listed projects, for each project or group
         that the last poll searched), two lists of changes (this is counted as if each project had ended tasks), two
         lists of issues with the label and two lists in which mentions are searched for; and two lists of assignments
-        for all projects together. A way to ask for work that `start` switches off needs no lists. Each listed project,
-        or the list of the account's projects, is requested again when the stored facts are too old.
+        for all projects together. If `start` switches off a way to ask for work, the adapter does not request the lists
+        for it. Each listed project, or the list of the account's projects, is requested again when the stored facts are
+        too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists
@@ -305,7 +306,7 @@ class GitLabForge:
             project, item = self.items.get(key, patience=QUICK)
         except IssueUnreadable:
             # GitLab shows no such issue: it was deleted or moved, or its project is gone, hidden from the account or
-            # has issues switched off. In each case the task has to stop.
+            # has issues switched off. A task of an issue that GitLab does not show has to stop.
             return "stop"
         if self.labels.requested(self.items.label_names(item), state_of(item)) == "stop":
             return "stop"

@@ -63,7 +63,7 @@ class FrontMatter:
 
     def flag(self, key: str, default: bool) -> bool:
         """The value of `key` in the front matter, which must be true or false (or yes or no); `default` when the key is
-        missing or has no value. Raises IssueUnreadable for any other value."""
+        missing or has no value. Raises IssueUnreadable for a value that is not true, false, yes or no."""
         value = self.value(key)
         if value is None:
             return default
@@ -73,7 +73,7 @@ class FrontMatter:
 
     def items(self, key: str) -> tuple[str, ...]:
         """The list of one-line texts that is the value of `key`; a key that is missing or has no value means an empty
-        list. Raises IssueUnreadable for any other value."""
+        list. Raises IssueUnreadable for a value that is not a list of one-line texts."""
         node = self.nodes.get(key)
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
             return ()
@@ -93,7 +93,7 @@ class FrontMatter:
     def with_items(self, key: str, remove: tuple[str, ...], add: str | None) -> FrontMatter:
         """The front matter after a change of the list under `key`: all items in `remove` are deleted, and `add` is
         inserted in place of the first deleted item, or at the end of the list if no item was deleted. Raises ForgeError
-        if that would change another value."""
+        unless the new text, parsed again, has exactly this change."""
         old = self.items(key)
         new = list(old)
         gone = [index for index, label in enumerate(old) if label in remove]
@@ -115,8 +115,8 @@ class FrontMatter:
         return self._verified(text, key, wanted)
 
     def with_value(self, key: str, value: str) -> FrontMatter:
-        """The front matter after the value of `key` was replaced, or the key was added at the end. Raises ForgeError if
-        that would change another value."""
+        """The front matter after the value of `key` was replaced, or the key was added at the end. Raises ForgeError
+        unless the new text, parsed again, has exactly this change."""
         if self.value(key) == value:
             return self
         node = self.nodes.get(key)
