@@ -9,8 +9,8 @@ skips it too (gitignore(5), gitattributes(5), since 2.32), and refused if git fo
 files in a folder that could be a nested repository; `nested_repositories` checks those files. A pattern with more than
 STARS stars is refused, because git before 2.41 matches such a pattern in exponential time.
 
-A work tree is checked again only after a command of the task ran, or after `forget_checks`, which this program calls
-when it has itself written a rules file, one of the model or one of a commit.
+A work tree is checked again only after a command of the task ran, or after a call of `forget_checks`: this program
+calls it when it has itself written a rules file, with content from the model or from a commit.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def _all_lines(descriptor: int, start: int, end: int, *, unfinished: bool) -> It
 class Reading:
     """The first `offset` bytes of a file, which were read and checked and are a legal list of messages.
 
-    A plan contains its Reading (`values.Plan.reading`), so that the client need not parse the same lines again.
+    A request plan for the whole view contains the Reading of the view (`values.Plan.reading`), so that the client need
+    not parse the same lines again.
     """
 
     path: Path

@@ -129,7 +129,9 @@ def disk(settings: Settings) -> Iterator[DoctorCheck]:
     place = nearest_existing(folder)
     found = os.statvfs(place)
     if not found.f_flag & os.ST_RDONLY and not folder.exists() and _why_not_made(folder):
-        return  # the check `base_dir` reports this; the folder that exists above may be on another disk
+        # No disk is checked: base_dir cannot be made (the check `base_dir` reports that), and the nearest existing
+        # folder above it may be on another disk.
+        return
     if folder.is_dir() and os.access(folder, os.W_OK):
         yield _speed(folder)
     free = found.f_bavail * found.f_frsize

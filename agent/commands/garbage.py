@@ -132,7 +132,7 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 def _mirror(mirror: Path, base_dir: Path, before: str, *, dry_run: bool) -> Removed | None:
     """Remove a mirror that was not used since `before`, unless a task borrows its objects; None if it stays. The last
-    use of a mirror is the time of `made`, which each fetch updates."""
+    use of a mirror is the modification time of its file `made`, which each fetch updates."""
     top, made = base_dir / "repos", mirror / "made"
     if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
         return None

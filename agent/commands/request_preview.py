@@ -57,9 +57,9 @@ class Preview:
     `path` is the file with the request in its wire format (for a plug-in, with one message on each line), None when
     there is none (`notes` has the reason); `url` is the address to which the request would be sent, "" if there is
     none. `dialect` is the kind of model server, `learnt` are the facts that were learnt from its refusals. `parts` is
-    the plan as a table, `layers` the tokens by layer, `tokens` the total that is compared with `limits`. `by_counter`
-    is the total of the token counter alone, which differs from `tokens` once a provider has reported a count.
-    `reported`: `tokens` contains a number that the provider reported.
+    the request plan as a table, `layers` the tokens by layer, `tokens` the total that is compared with `limits`.
+    `by_counter` is the total of the token counter alone, which differs from `tokens` once a provider has reported a
+    count. `reported`: `tokens` contains a number that the provider reported.
     """
 
     row: Row
@@ -309,7 +309,7 @@ def _plan(window: Window, options: AssemblyOptions | None) -> tuple[Plan, str]:
 
 
 def _layers(window: Window) -> dict[str, int]:
-    """The tokens of each layer of a view for which no plan can be made."""
+    """The tokens of each layer of a view for which no request plan can be made."""
     seen = window.assembler.view.read()
     working = seen.tokens - seen.head - seen.briefing
     return {"system": seen.head + window.assembler.fixed_tokens(), "user_message": seen.briefing, "working": working}
@@ -328,7 +328,7 @@ def _encode(client: ChatClient, plan: Plan, place: Path) -> Path:
 
 
 def _lines(plan: Plan, place: Path) -> Path:
-    """Write the messages of a plan to a file, one on each line, and return the path of the file."""
+    """Write the messages of a request plan to a file, one on each line, and return the path of the file."""
     path = place / "request.jsonl"
     with durable_files.writing(path), path.open("wb") as out:
         out.writelines(orjson.dumps(message) + b"\n" for message in FileMessages(plan))

@@ -115,7 +115,7 @@ def last_turns(folder: Path, count: int = TURNS) -> LastTurns:
     complete = whole and len(shown) == len(messages)
     since = "" if complete or not shown else str(shown[0].get("timestamp", ""))
     numbers = [number for one in shown if (number := as_int(one.get("tool_seq"))) is not None]
-    # without a call in these turns the last call suffices, which may have ended the work (`_closing_text`)
+    # if these turns have no tool call, the task's last call is enough: it may have ended the work (`_closing_text`)
     tools, _ = read("tools.jsonl", lambda found: bool(found) and found[0]["seq"] <= min(numbers, default=math.inf))
     items: list[Turn | Between] = list(_turns(shown, {one["seq"]: one for one in tools}))
     for name, made in (("compactions.jsonl", _compaction), ("requests.jsonl", _request), ("effects.jsonl", _effect)):

@@ -68,8 +68,8 @@ for section in (RepositoryKeys, RepositorySetup, Setup, Verify):
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # this call makes jsonschema read its meta-schemas
 
 # multiprocessing would run the main module of the daemon again in each worker, because the function to run may be
-# defined there.  The function that a worker runs is in `worker/worker.py`, and compiling the main module would take 0.9
-# MiB in each, so this is switched off.
+# defined there. The function that a worker runs is in `worker/worker.py`, and compiling the main module would take 0.9
+# MiB in each worker, so this program prevents multiprocessing from running the main module again.
 multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
 
 _begin = multiprocessing.spawn._main  # noqa: SLF001

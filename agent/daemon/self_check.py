@@ -4,7 +4,7 @@ schema of the rows.
 A person may remove or replace base_dir, the lock or tasks.db while a daemon runs, and another host of a shared ledger
 may install a newer schema. Files that the daemon has open continue to work when somebody removes or replaces them, so
 that no error occurs: the daemon would poll, look healthy, and start nothing. `dead_rows.py` makes the checks at each
-sweep; while `why` is set, `Supervisor` starts no tasks.
+sweep (a regular pass over the rows); while `why` is set, `Supervisor` starts no tasks.
 """
 
 from __future__ import annotations

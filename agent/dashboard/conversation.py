@@ -77,8 +77,8 @@ def message(folder: Path, number: int) -> Json | None:
 
 
 def _with_call(path: Path, window: FileWindow) -> FileWindow:
-    """The window. If it begins with a result of a call, the messages from that call on are added at its beginning,
-    unless the call is not among the MOST_RESULTS messages before the window."""
+    """`window`, a part of a file of messages. If its first message is the result of a call, the messages from that call
+    on are added before this message, unless the call is not among the MOST_RESULTS messages before it."""
     if not window.records or window.records[0].get("role") != "tool" or window.start == 0:
         return window
     front = read_before(path, MOST_RESULTS, end=window.start)
@@ -208,8 +208,8 @@ def request_line(record: Json) -> Json:
 
 
 def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int, Json]:
-    """The records of a file by their numbers, from the least to the greatest of `numbers`. The records between them are
-    read too, so `numbers` must be close to each other."""
+    """The records of a file by their numbers, from the least to the greatest of `numbers`. All records from the least
+    to the greatest number are read, so `numbers` must be close to each other."""
     if not numbers:
         return {}
     low, high = min(numbers), max(numbers)

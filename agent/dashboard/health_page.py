@@ -77,8 +77,8 @@ class HealthPage:
 
     def doctor(self) -> Json:
         """The findings of the local checks of `doctor`. Raises HostError when the checks fail or take too long, or run
-        for another page and do not end within WAIT_SECONDS: a request that waits longer would occupy a thread that
-        orders need."""
+        for another page and do not end within WAIT_SECONDS: a request that waits longer would occupy a thread that the
+        commands of people (stop, pause) need."""
         if not self._lock.acquire(timeout=helper_process.WAIT_SECONDS):
             raise HostError("the checks of this machine are running for another page; try again in a moment")
         try:

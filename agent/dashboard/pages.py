@@ -44,7 +44,7 @@ LISTS = {
     "deliberations": task_parts.deliberations,
     "effects": task_parts.effects,
 }
-"""The parts that are lists of records."""
+"""The parts of a task's page that are lists of records, each with the function that reads its list."""
 
 
 class Pages:
@@ -67,8 +67,8 @@ class Pages:
         """The value of one part of a task's page; None if there is no such task.
 
         `given` are the parameters of the address. With `before`, a list shows only records before that number; with
-        `at`, the conversation begins at the message with that number. Raises UsageError for a value that is no such
-        number.
+        `at`, the conversation begins at the message with that number. Raises UsageError if `before` or `at` is neither
+        empty nor a number of 1 to 15 digits.
         """
         before, at = _number(given, "before"), _number(given, "at")
         view = self.head(prefix)
@@ -129,7 +129,7 @@ class Pages:
         try:
             with self.reader.ledger() as ledger:
                 prefix = ledger.resolve(prefix)
-                if found := ledger.db.run("ledger_get", uuid=prefix):  # empty if the row was removed meanwhile
+                if found := ledger.db.run("ledger_get", uuid=prefix):  # no row is found if it was removed meanwhile
                     reasons = TaskReasons(self.settings, ledger, row_holder.owner(self.settings.base_dir))
                     return self._head(prefix, task_list.row_of(found[0]), reasons)
         except UsageError:

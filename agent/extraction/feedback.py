@@ -1,5 +1,5 @@
-"""Records feedback after a task: how people used its result changes its episode and the counts of the records that it
-got.
+"""Records feedback after a task: how people used the task's result changes the task's episode (a memory record) and the
+counts of the memory records that the task got.
 
 * The task's pull request was merged or closed.  The comment poller sees the end of the pull request in the answers that
 it reads for comments, without another request; it writes the end into the row (`Ledger.note_pull`), which makes the
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 EPISODES, REFLECTIONS = "episodes", "reflections"
 GENERATIONS = 20
-"""Maximum number of tasks on one branch, each the parent of the next, that get the end of the pull request: the newest
-ones."""
+"""The end of a pull request is added to the episodes of at most this many tasks on its branch, each the parent of the
+next: the newest ones."""
 QUOTED = 200
 """Maximum number of characters of a comment in an episode."""
 

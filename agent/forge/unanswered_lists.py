@@ -24,8 +24,8 @@ MOST = 3
 
 
 class UnansweredLists:
-    """The lists for which the host did not answer; the object is passed from one poll to the next. `ask` sends one
-    cheap request to the host that concerns no project."""
+    """The lists for which the host did not answer; the object is passed from one poll to the next. `ask` sends the host
+    one cheap request, which concerns no project."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self.ask = ask

@@ -13,8 +13,8 @@ Every client guarantees:
 * **Flat memory.** The client writes the file of a request (`request.json`) from the files of the task in chunks or line
   by line, sends it from the open file, and removes or renames it when the request ends, with or without an error.
 * **Only valid message lists are sent.** A message list that breaks a rule of `agent/message_list_check.py` raises
-  HistoryRefused before a byte is sent.  A plan contains the result of the planner's check of its lines; the client
-  checks each line that the planner has not checked, once.
+  HistoryRefused before a byte is sent. A request plan contains the result of the planner's check of its lines; the
+  client checks each line that the planner has not checked, once.
 * **Requests have a stable beginning** (so that the server can cache it). Between two compactions each request of the
   conversation begins with the same bytes as the request before it, except for the closing brackets at the end of the
   earlier request.
@@ -168,8 +168,8 @@ class ModelClient(Protocol):
         Returns (text of the answer, tool calls as `[{"id", "name", "arguments": dict}]`) after the answer is appended
         to the message store.
 
-        Without a plan the whole current context file of the message store is sent.  The caller must not run a tool call
-        that has a field `"invalid"`, nor any tool call of an answer with the `finish_reason` "length"
+        Without a request plan (`plan`) the whole current context file of the message store is sent. The caller must not
+        run a tool call that has a field `"invalid"`, nor any tool call of an answer with the `finish_reason` "length"
         (`last.finish_reason`).
 
         Raises ModelError or one of its subclasses, DiskError, or Interrupted.

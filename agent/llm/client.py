@@ -158,7 +158,7 @@ class ChatClient(Learner, ABC):
         )
         self.gate: Callable[[], Outcome | None] | None = None
         self.listener: Callable[[str], None] | None = None
-        self.input_limit = 0  # the maximum tokens of a request, from the plan; 0 if unknown
+        self.input_limit = 0  # the maximum tokens of a request, from the request plan; 0 if unknown
         self._transport: Transport | None = None
         self._idle: list[Transport] = []  # additional connections to the server, for concurrent requests
         self._taking = threading.Lock()
@@ -515,7 +515,8 @@ class ChatClient(Learner, ABC):
 
     def _ended(self, draft: StreamAccumulator) -> None:
         """Translate the server's stop reason of an answer into a stop reason of this program; an unknown stop reason
-        stays unchanged and does not count as a normal end. The reasons `error` and `resample` raise a ModelError."""
+        stays unchanged and does not count as a normal end. For the stop reasons `error` and `resample` a ModelError is
+        raised."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError

@@ -165,8 +165,8 @@ NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_c
 """Parameters for tools in a request: a server without tool calls does not know them and may name one of them in its
 refusal."""
 INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
-"""Matches the names of parameters that contain the prompt, so that a server may refuse them because they are too
-long."""
+"""Matches the names of parameters that contain the prompt: a server that names only such parameters in a refusal may
+have refused the request because the prompt is too long."""
 
 _N = r"(?P<{}>\d(?:[\d,_.]{{0,18}}\d)?)"
 _L, _R = _N.format("limit"), _N.format("requested")

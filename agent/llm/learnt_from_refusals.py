@@ -200,8 +200,8 @@ class Learner(Server):
         """Learn the model's maximum number of output tokens from a refusal; returns whether the refusal names a number
         from SHORTEST up to below the requested maximum.
 
-        The maximum number of output tokens comes from a known phrase; without a known phrase it is the largest such
-        number in the refusal.
+        The number is read from a known phrase in the refusal; without a known phrase it is the largest number in that
+        range that the refusal contains.
         """
         words = str(error).lower()
         if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):

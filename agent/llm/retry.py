@@ -45,7 +45,7 @@ def call_with_retries(
     try:
         return send()
     except ModelError as error:
-        # The first call inside `tenacity`, which is used only after a failed attempt, raises this error again.
+        # `tenacity` is used only after a failed attempt; its first call of `again` raises the error of that attempt.
         first = [error]
     failed: Counter[type[ModelError]] = Counter()
 

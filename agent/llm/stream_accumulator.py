@@ -93,7 +93,7 @@ class StreamAccumulator:
     usage: Usage | None = None
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
-    by_id: dict[str, CallDraft] = field(default_factory=dict)  # the last call of the answer with this id
+    by_id: dict[str, CallDraft] = field(default_factory=dict)  # call id → the last call of the answer with this id
     # provider-specific fields that the server may expect back with the message in later requests
     fields: Json = field(default_factory=dict)
     began: float = 0.0

@@ -117,13 +117,13 @@ def check_not_truncated(
 
 
 def is_whole(plan: Plan) -> bool:
-    """Whether the plan contains the whole context file; only the token counts of prompts with the whole context file
-    can be compared with each other."""
+    """Whether the request plan contains the whole context file; only the token counts of prompts with the whole context
+    file can be compared with each other."""
     return len(plan.spans) == 1 and not plan.spans[0].start
 
 
 def estimate_of(plan: Plan) -> int:
-    """The estimated number of tokens of a plan; at least the sum of the token counter's own estimates.
+    """The estimated number of tokens of a request plan; at least the sum of the token counter's own estimates.
 
     `plan.tokens` alone may be too low, since it is based on counts of the server, and one of these may be the count of
     a truncated prompt.

@@ -28,8 +28,8 @@ Group = tuple[str, str]
 BEFORE, AFTER = 2, 1
 """The window of a text also contains the two texts before it and the one after it, in the same session."""
 BLOCK = 64
-"""Maximum number of texts of a session that are indexed as one document.  A session with more texts has several
-documents, because adding a text to a session rewrites the last document."""
+"""Maximum number of texts of a session that are indexed as one document. A session with more than BLOCK texts has
+several documents, because adding a text to a session rewrites the last document."""
 NEIGHBOUR = 300
 """Maximum number of terms of a neighbouring text that are indexed in the window of a text. With more terms of its
 neighbours in the window, a long neighbour would outweigh the text itself.

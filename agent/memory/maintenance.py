@@ -30,7 +30,8 @@ PAGE = 1000
 
 
 def rebuild(log: Log, projection: LogProjection) -> int:
-    """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries.
+    """Rebuild from the log, in one transaction, every table that is used for searching; return the number of the log's
+    entries.
 
     `rebuild` also makes tables and indexes again that are missing or damaged (`schema.py`). Raises MemoryUnavailable
     when the log has fewer entries than the number from which the tables were made.

@@ -55,10 +55,11 @@ class RecordSearch:
         return self.of_each(query, [(namespace, config)])[0]
 
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
-        """The hits of the query for each pair of namespace and config. The number of records with each term of the
-        query is read once for all pairs, and the candidates of all namespaces are scored together."""
+        """The hits of the query for each pair of namespace and config. For each term of the query, the number of
+        records that contain the term is read once and used for all pairs; the candidates of all namespaces are scored
+        together."""
         query = query[:LONGEST_QUERY]
-        vector = self.vectors.of_query(query)  # must precede the first SQL statement, see `Vectors.of_query`
+        vector = self.vectors.of_query(query)  # this call must precede the first SQL statement, see `Vectors.of_query`
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query))
         most: dict[tuple[str, str, int], int] = {}

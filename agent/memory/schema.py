@@ -74,7 +74,7 @@ def remake(database: Database) -> None:
 
 
 def _is_sound(database: Database) -> bool:
-    """Whether the tables of the history are complete, and their indexes readable."""
+    """Whether the tables of the history of commits are all there, and their indexes are sound."""
     if not _there(database).issuperset(one for name in _HISTORY for one in _tables_of(name)):
         return False
     try:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class HttpServer:
     """A server for one WSGI application, which answers from `start` to `close`.
 
-    `name` is the name of the server's thread and the beginning of its error messages. `most` and `seconds` may be None
-    for no limit.
+    `name` is the name of the server's thread and the beginning of its error messages. `most`, the maximum number of
+    simultaneous connections, and `seconds`, the maximum duration of each, may be None for no limit.
     """
 
     def __init__(

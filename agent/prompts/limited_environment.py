@@ -46,8 +46,8 @@ SECONDS = 1.0
 """The maximum CPU time of one rendering of a template in seconds; only the CPU time of the thread counts, so a
 rendering on a busy machine does not fail."""
 LOOKS = 32
-"""The CPU time of a rendering is checked at every step that counts more than LARGE, and otherwise once in LOOKS
-steps."""
+"""The CPU time of a rendering is checked at each call that counts more than LARGE against the budget, and otherwise at
+every LOOKS-th call."""
 LARGE = 1000
 LONGEST_RANGE = 10_000
 LARGEST_NUMBER = 10**18

@@ -1,6 +1,6 @@
 """Provides the surroundings of a command: its environment, the shell that sets its limits, and the small files of /etc.
 
-No function of `environment.py` changes anything outside, or reads this process's own environment.
+No function of `environment.py` writes a file, changes this process, or reads this process's own environment.
 """
 
 from __future__ import annotations

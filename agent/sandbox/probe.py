@@ -1,5 +1,5 @@
 """Tests whether commands can be isolated on this machine: runs `true` with the flags that every command gets, and
-caches the verdict per process.
+caches the result in each process.
 
 The test of the sandbox changes nothing, apart from a temporary folder that it creates and removes.
 """
@@ -74,7 +74,7 @@ NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual ma
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of the probe.
+    """The result of the test of the sandbox.
 
     - `kind`: the kind of sandbox that `make_sandbox` returns on this machine: "bubblewrap", "none", "refused", or the
       plug-in that `sandbox.kind` names.

@@ -24,15 +24,15 @@ LANGUAGES = (
 )
 _NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
 _FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))(?:[^\S\n]|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
-"""Matches a fence, and white space behind it (also as an entity, `&nbsp;`), if one of LANGUAGES follows."""
+"""Matches a code fence, and white space behind it (also as an entity, `&nbsp;`), if one of LANGUAGES follows."""
 _ATTRIBUTE = re.compile(rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))(?:\s|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
 """Matches the end of `lang=` or `language-`, and a quote or white space behind it, if one of LANGUAGES follows, as in
 `<pre lang="plantuml">` and `<code class="language-plantuml">`."""
 
 
 def undrawn(text: str) -> tuple[str, int]:
-    """(`text` with an invisible character between each language of a diagram and the fence or attribute before it, the
-    number of inserted characters)."""
+    """(`text` with an invisible character between each language of a diagram and the code fence or attribute before it,
+    the number of inserted characters)."""
     text, fences = _FENCE.subn(rf"\g<0>{APART}", text)
     text, attributes = _ATTRIBUTE.subn(rf"\g<0>{APART}", text)
     return text, fences + attributes

@@ -108,8 +108,8 @@ class Database:
     read the file in another process.
 
     Before each statement outside a transaction `Database` checks whether the file or its write-ahead log was removed or
-    replaced.  If one of the two files was removed or replaced, `Database` opens the file again, and creates the tables
-    if the file is new (`remake`).
+    replaced. If the file or its log was removed or replaced, `Database` opens the file again, and creates the tables if
+    the file is new (`remake`).
     """
 
     queries_folder = LEDGER
@@ -344,8 +344,8 @@ class ReadOnly(Database):
 
 
 def read_only(path: Path) -> Any:
-    """Open a SQLite file for reading only; the result is a connection object of the SQLite module itself.  Raises the
-    errors of that module."""
+    """Open a SQLite file for reading only; the result is a connection object of the SQLite module itself. Raises the
+    errors of the SQLite module."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     return module().connect(address, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
 

@@ -3,9 +3,9 @@ r"""Detects the encoding of a file by strict attempts to decode it in a fixed or
 The order of the attempts is: a byte order mark (UTF-8, UTF-32, UTF-16; the rest must decode) · a NUL, which means that
 the file is not text · ISO-2022-JP (seven bits, with its escape sequences) · UTF-8 · then EUC-JP, Shift_JIS (as cp932)
 and Latin-1 (cp1252 if bytes 80 to 9F occur). For EUC-JP, Shift_JIS and Latin-1 the bytes must decode strictly *and*
-look like ordinary text. Exactly one of these three encodings may match; otherwise the encoding is unknown: a file in an
-unknown encoding can be read (invalid bytes as `\xNN`) but is not edited. Japanese is recognised by its kana, so a file
-with only a few kanji in a legacy encoding counts as unknown: the same bytes could be valid Chinese or Korean.
+look like ordinary text. Exactly one of EUC-JP, Shift_JIS and Latin-1 must match; otherwise the encoding is unknown: a
+file in an unknown encoding can be read (invalid bytes as `\xNN`) but is not edited. Japanese is recognised by its kana,
+so a file with only a few kanji in a legacy encoding counts as unknown: the same bytes could be valid Chinese or Korean.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Toolbox:
         return self._state.to_dict()
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add the tool calls in the records of tools.jsonl, oldest first (after a restart)."""
+        """After a restart: add the tool calls in the records of tools.jsonl, oldest first, to the state of the work."""
         for record in records:
             arguments = record.get("args")
             if isinstance(arguments, dict):
@@ -264,8 +264,8 @@ class Toolbox:
         paged: bool = False,
         head: str = "",
     ) -> tuple[str, str | None]:
-        """(the text, cut to `room` bytes and to its part of the tokens, of which `head` uses some; name of the stored
-        output or None)."""
+        """(the text, cut to `room` bytes and to the tokens that the budget has for this result, minus those of `head`;
+        name of the stored output, None if nothing is cut)."""
         room = max(LEAST // 2, self.room if room is None else room)
         tokens = self.budget.tokens
         if tokens is not None:

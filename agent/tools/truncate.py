@@ -2,7 +2,7 @@
 
 The head and tail of a cut result are shown, in whole lines if possible, with a statement about the omitted part and how
 to read it. Sizes of results are in UTF-8 bytes (`encodings.size_of`). The functions of `truncate.py` are pure; the
-toolbox stores the whole text and requests the statement.
+toolbox stores the whole text, and gets the statement with the shown text from `Truncated.text`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Window:
             raise error
 
     def _made_to_fit(self, plan: Plan) -> Plan:
-        """Make a plan that fits into the window from a plan that is over the limit; raises DoesNotFit if that is
+        """Make a request plan that fits into the window from one that is over the limit; raises DoesNotFit if that is
         impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]

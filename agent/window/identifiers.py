@@ -114,8 +114,9 @@ def present_in(names: Iterable[str], text: str) -> list[str]:
 def telling_forms(names: Iterable[str]) -> dict[str, Forms]:
     """name → its forms that are characteristic of a conversation; a name without such a form is left out.
 
-    The forms of a name are the name itself (unless it is plain and has no folder), its last two parts, and its last
-    part alone if that is not plain and occurs in no other folder. Line numbers after a path are not part of the name.
+    The forms of a name are the name itself (unless it has no folder and is plain, like `main.py`), its last two parts,
+    and its last part alone if that is not plain and occurs in no other folder. Line numbers after a path are not part
+    of the name.
     """
     found: dict[str, Forms] = {}
     paths: dict[str, list[list[str]]] = {}

@@ -94,7 +94,7 @@ class SummaryWriter:
         store = self.message_store
         folder = store.context_dir
         cut = store.index.cut
-        self.client.input_limit = limits.input_limit  # an earlier refusal may have lowered it
+        self.client.input_limit = limits.input_limit  # an earlier refusal may have lowered `input_limit`
         pieces = PiecewiseSummary(
             folder,
             self.client,
@@ -113,7 +113,7 @@ class SummaryWriter:
             source = folder / "to_summarize.jsonl"
             request.write_lines(source, self._upto(cut.end_seq + 1, end_seq))
             text = pieces.summarise(source, self._previous(cut.summary_id))
-            # the model has seen the marker, and a text in its input may make it write the marker
+            # the model has seen the marker of the fence, and a text in its input may make it write that marker
             return defuse(text, self.marker)[0]
         finally:
             self.clean_up()

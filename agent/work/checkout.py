@@ -41,7 +41,7 @@ OURS = "info/attributes"
 @dataclass(frozen=True, slots=True)
 class Checkout:
     """`tree` is the folder with the files, `home` is an empty home folder; both belong to the user that runs commands.
-    `git_dir` is the git directory of the tree: the task's branch is at the commit."""
+    `git_dir` is the git directory of the tree; in it the task's branch points to the commit that is checked out."""
 
     workspace: Workspace
     tree: Path
@@ -73,7 +73,7 @@ class Checkout:
         index.unlink(missing_ok=True)  # ours
         lines = [lfs.pattern(path) + b" !working-tree-encoding\n" for path in found]
         if any(len(line) >= changes.ATTRIBUTES_LINE for line in lines):
-            lines = [b"* !working-tree-encoding\n"]  # git ignores too long lines, so one line is for all paths
+            lines = [b"* !working-tree-encoding\n"]  # git ignores too long lines; this one matches every path
         durable_files.write_file(self.git_dir / OURS, b"".join(lines), 0o644, sync=False)
         for path, encoding in found.items():
             line = (
@@ -92,7 +92,7 @@ class Checkout:
 
 @contextmanager
 def checked_out(workspace: Workspace, commit: str) -> Iterator[Checkout]:
-    """A clean checkout of `commit`, removed at the end of the context."""
+    """A context manager for a clean checkout of `commit`, which is removed at the end of the block."""
     place = workspace.context_dir / NAME
     untrusted_tree.remove(place)
     try:

@@ -4,8 +4,8 @@ commit once.
 `publish.py` only pushes: it merges nothing, and opens no pull request.  `Publisher` scans every commit before the
 commit is pushed.  `Publisher` never overwrites a commit of another author on the task's branch.
 
-docs/files.md, "Outside effects", and docs/forges.md, "What users of such agents report", rows 16, 17 and 20, have the
-reasons.
+docs/files.md, "Outside effects", and docs/forges.md, "What users of such agents report", rows 16, 17 and 20, give the
+reasons for these rules.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Publisher:
     def check(self) -> None:
         """Raise PolicyViolation if the tree, or any commit since the start of the task, must not be published.
 
-        After a violation the next `Workspace.commit` replaces the unpushed commits, so that a secret that was removed
-        is not in the history.
+        After a PolicyViolation the next `Workspace.commit` replaces the unpushed commits, so that a secret that was
+        removed is not in the history.
         """
         self._checked = None
         head = self.workspace.head()
@@ -159,9 +159,9 @@ class Publisher:
         """Push the task's branch; returns the pushed commit, which is the one made at the host if there is a `maker`.
 
         The checks before publication (`check`) run first, unless this commit has passed them before; they raise
-        PolicyViolation. A commit that was pushed is not pushed again, even after a crash in between, unless the branch
-        was removed meanwhile. Raises PushRejected with the remote's message, or GitError when the remote was not
-        reached. Raises WorkError if there is no commit to push.
+        PolicyViolation. A commit that was pushed is not pushed again, not even by a later attempt after a crash, unless
+        the remote's branch was removed meanwhile. Raises PushRejected with the remote's message, or GitError when the
+        remote was not reached. Raises WorkError if there is no commit to push.
         """
         head = self.workspace.head()
         branch = self.workspace.branch
@@ -198,8 +198,9 @@ class Publisher:
         """Let the host make the task's commits again and sign them, and move the task's branch to them; returns the
         newest one.
 
-        The first commit of an empty repository is not signed, since GitHub's API makes none there.  Commits that the
-        task's branch already has at the host, also those of other people, stay as they are.
+        The first commit of an empty repository is not signed, since GitHub's API makes no commit in an empty
+        repository. Commits that the task's branch already has at the host, also those of other people, stay as they
+        are.
         """
         workspace, state = self.workspace, self.workspace.state
         pushed = state.pushed or self.remote.commit_of(workspace.branch)
@@ -224,7 +225,7 @@ class Publisher:
     def _remove_objects(self) -> None:
         """Remove the ref by which `_signed` has brought objects to the host, in this process or in one that died."""
         if self._has_objects:
-            with suppress(GitError):  # the remote has no such ref, or the ref stays and does no harm
+            with suppress(GitError):  # an error is ignored: the remote lacks the ref, or the ref stays and does no harm
                 self.remote.remove_ref(self.workspace.git_dir, self._objects)
             self._has_objects = False
 
@@ -246,7 +247,8 @@ class Publisher:
 
     def _lease(self, there: str | None, head: str) -> str:
         """The commit at which the remote's branch must be when the push moves it: `there`, the commit that was just
-        read; "" if the branch did not exist. Raises PushRejected if `there` does not belong to this task."""
+        read; "" if the branch did not exist. Raises PushRejected if the task neither pushed the commit `there` nor has
+        it in the history of `head`."""
         if there is None or there == self.workspace.state.pushed:
             return there or ""
         if not self._contains(head, there):
@@ -306,8 +308,9 @@ class Publisher:
         """Raise RemoteRefused if the remote's branch does not contain `commit` after a push that git reported as
         successful.
 
-        A broken git wrapper, or a server that drops a push after its hook has accepted it, also exits with 0. A server
-        may show a new commit with a delay, so its branch is read several times.
+        An exit code of 0 is no proof of a push: a broken git wrapper also exits with 0, and so does git when a server
+        drops a push after its hook has accepted the push. A server may show a new commit with a delay, so its branch is
+        read several times.
         """
         found: str | None = None
         for pause in (*CROSSED, None):

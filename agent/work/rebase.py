@@ -79,7 +79,7 @@ def conflicts(git_dir: Path, head: str, base: str) -> tuple[str, ...]:
 def merged_tree(git_dir: Path, head: str, base: str) -> tuple[str, tuple[str, ...]]:
     """(the tree of a merge of `base` into `head`, with conflict marks in its files; the conflicting paths in printable
     form). The conflict marks in the files contain the names by which the caller gives the two commits. Raises WorkError
-    if git cannot merge the two at all."""
+    if git cannot merge the two commits at all."""
     done = git(
         *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, base),
         git_dir=git_dir,

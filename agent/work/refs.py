@@ -63,7 +63,7 @@ def loose(git_dir: Path, ref: str) -> str | None:
     A task reads its HEAD about forty times, and a git process takes some milliseconds. The file of a ref has precedence
     over `packed-refs`, and git replaces it by a rename, so that it is always complete (gitrepository-layout(5)).
     """
-    for _ in range(2):  # the second round follows HEAD, which names a branch
+    for _ in range(2):  # the second pass reads the branch that HEAD names
         if ".." in ref or not re.fullmatch(r"HEAD|refs/.+", ref):
             return None
         try:

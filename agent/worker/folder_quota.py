@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 SECONDS = 15.0
 SLICE = 0.05
 SHARE = 20
-"""SECONDS: the minimum time in seconds from a full measurement of a folder that is small enough to the next one. SLICE:
-the maximum seconds of one slice. All slices together take about 1/SHARE of the time."""
+"""SECONDS: the minimum seconds between a complete measurement, which has found no limit exceeded, and the next one.
+SLICE: the maximum seconds of one slice, the part of a measurement that one call makes. All slices together take about
+1/SHARE of the time."""
 
 
 @dataclass

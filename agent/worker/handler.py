@@ -99,7 +99,7 @@ class TaskHandler:
             if (ending := FinalState.load(run.context.context_dir)) is not None:
                 self.outcome = ending.outcome
                 return notify_and_close(run, ending)
-            # Another host has stored the end, and only that host has all texts: the daemon posts the end by the row.
+            # Another host has stored the end, and only that host has all texts: the daemon posts the row's part of it.
             if (ending := FinalState.from_row(run.context.row)) is not None:
                 close_row(run, ending, untold=run.publishing)
                 return ending.outcome

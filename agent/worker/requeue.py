@@ -66,7 +66,7 @@ def _tries(context: TaskContextManager) -> int:
 def is_outcome_decided(context: TaskContextManager) -> bool:
     """Whether the column `outcome` of the row shows that the model's work is over: it has an end, or `publishing`.
 
-    Another host must not begin such a task again from its issue.
+    If the model's work is over, another host must not begin the task again from its issue.
     """
     outcome = context.column("outcome")
     return outcome == MARK or is_decided(outcome)
@@ -74,8 +74,8 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
     """Sentences for people that the model must repeat the work of an earlier attempt, because that work is not on this
-    host; if the lost work was waiting for publication, the row gets the outcome ANEW. The result is empty if no earlier
-    attempt did any work, or if that work is on this host and the task has never begun again."""
+    host; if the lost work was waiting for publication, the row gets the outcome ANEW. The result is empty if the row's
+    outcome is neither MARK nor ANEW, and the conversation is on this host or no turn was made anywhere."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:

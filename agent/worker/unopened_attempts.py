@@ -23,8 +23,8 @@ OF_HOST = (DiskError, HostError, LedgerError)
 
 
 def add_attempt(folder: Path) -> int:
-    """Record one more attempt that ended before the task was opened; returns the number of such attempts.  If the disk
-    cannot be written, the file still has the old number.
+    """Record one more attempt that ended before the task was opened; returns the number of such attempts. If the file
+    with the number cannot be written, it keeps the old number.
     """
     tries = count_attempts(folder) + 1
     with suppress(DiskError, OSError):

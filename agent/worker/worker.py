@@ -1,7 +1,8 @@
 """The process of one task: the supervisor forks it, and reads its exit code.
 
-The process is forked from a forkserver that has loaded all modules (`daemon/preload.py`).  The process has a session of
-its own and the title `makimono: {uuid}`, and survives the end of the daemon.  `attempt.py` does the work on the task.
+The process is forked from a forkserver that has loaded all modules (`daemon/preload.py`). The process has a POSIX
+session of its own (setsid(2)) and the title `makimono: {uuid}`, and survives the end of the daemon. `attempt.py` does
+the work on the task.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
     """Work on the task `uuid` until this attempt ends; returns the exit code of the process, 0 also if it could not
     claim the task.
 
-    `report` is the connection on which `attempt.CLAIMED` is sent after the claim, or the reason why the claim failed.
-    `own`: the process does nothing else than this task.
+    `report` is the connection to the daemon: after the claim the worker sends `attempt.CLAIMED` on it; if the claim
+    fails, it sends the reason. `own`: the process does nothing else than this task.
     """
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, ExitStack() as held:
         try:
@@ -69,7 +70,7 @@ def is_queued(wiring: Wiring, uuid: str) -> bool:
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process; makes a session of its own and sets the title.
+    """Entry point of the forked process; makes a POSIX session for the process (setsid(2)) and sets its title.
 
     The log and the row record how the task ended; the exit code only repeats it. After an unexpected error the process
     also writes a traceback to stderr.

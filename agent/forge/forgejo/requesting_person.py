@@ -186,8 +186,9 @@ def request_review(forge: ForgejoAdapter, project: Project, pull: str, actor: An
 
 
 def who_ended(forge: ForgejoAdapter, project: Project, number: str, act: Act) -> str:
-    """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if that account is
-    unknown, or if it is an own account that no person uses."""
+    """The account that made the newest row of the timeline of the kind `act`, which ends a task (the issue was closed,
+    for example); "" if there is no such row, if its account is unknown, or if it is an own account that no person
+    uses."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"

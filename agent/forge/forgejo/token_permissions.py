@@ -50,7 +50,7 @@ def _of_project(forge: ForgejoAdapter, owner: str, repo: str) -> Iterator[str]:
         yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
         return
     except ForgeRefused:
-        pass  # for example because issues and pull requests are switched off; the poll for tasks reports that
+        pass  # no sentence if, for example, issues and pull requests are switched off: the poll for tasks reports that
     if not forge.places.allowed and not forge.places.knows_writers(project):
         yield (
             f"{forge.instance}: who may write to {project.full_name} is told to its administrators only, and a team of "

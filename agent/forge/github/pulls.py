@@ -52,7 +52,7 @@ class Pulls:
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request of GitHub with a POST; a draft is opened as ready if the repository does not support
-        drafts. Raises ForgeRefused if GitHub refuses it, ForgeUnreachable if GitHub does not answer.
+        drafts. Raises ForgeRefused if GitHub refuses the POST, ForgeUnreachable if GitHub does not answer the POST.
 
         If the result of the POST for a new pull request is unknown, `open` searches for the pull request before the
         second attempt; if GitHub reports "already exists", `open` returns the existing pull request.

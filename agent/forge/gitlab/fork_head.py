@@ -40,7 +40,7 @@ def head_moved(
         return said_unknown(pull.fork, present, f"its versions cannot be read: {error}")
     if not versions:
         return said_unknown(pull.fork, present, "GitLab lists no version of it")
-    # If no version is older than the request, the first version counts: GitLab creates it shortly after the merge
-    # request, perhaps later than a label that was set when the merge request was opened.
+    # If no version is older than the newest request for work, the first version counts: GitLab creates it shortly after
+    # the merge request, perhaps later than a label that was set when the merge request was opened.
     asked_for = next((commit for when, commit in reversed(versions) if when < asked), versions[0][1])
     return "" if asked_for == present else said_moved(pull.fork, asked_for, present, asked)

@@ -1,8 +1,8 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about GitLab's projects are stored in memory for ten minutes. Facts about people, and about a project without a
-reason to refuse work in it, are in `HostFactsCache` too, which the daemon and the workers share.
+Facts about GitLab's projects are stored in memory for ten minutes. Facts about people, and about each project in which
+nothing prevents the work, are in `HostFactsCache` too, which the daemon and the workers share.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Projects:
         """The project of a task key, also one that another process of this machine has read (`HostFactsCache`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
-            # If another version of this program wrote the fact, its fields may differ; the project is then requested.
+            # Another version of this program may have stored the fact with other fields; then the project is requested
+            # from GitLab.
             with suppress(TypeError):
                 return Project(**known)
         return self.project(name, patience=patience)
@@ -229,7 +230,7 @@ class Projects:
 
     def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether the account belongs to a machine: its username is one that GitLab gives to bots, or GitLab marks the
-        account as a bot. If `user` does not contain this mark, it is read from `/users/{id}`, by each process at most
+        account as a bot. If `user` has no field `bot`, the field is read from `/users/{id}`, by each process at most
         once for an account."""
         name, who = username(user), number(user)
         if _MACHINE.fullmatch(name):

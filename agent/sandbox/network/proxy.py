@@ -26,7 +26,7 @@ MOST = 64
 
 LAST_SECONDS = 5.0
 """Maximum seconds that the end of the proxy waits for the threads of its connections to count their last bytes. The
-sockets are shut down before, so this wait is short."""
+proxy shuts the sockets down before it waits, so these threads soon end."""
 
 
 class SandboxProxy:
@@ -80,8 +80,8 @@ class SandboxProxy:
         self.traffic.wait(LAST_SECONDS)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The hosts to which the command has tried to connect so far. The numbers of bytes are complete after the end
-        of the context, unless a connection took longer than LAST_SECONDS to end."""
+        """The hosts to which the command has tried to connect so far. The byte counts are complete once the proxy (a
+        context manager) has ended, unless a connection took longer than LAST_SECONDS to end."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:

@@ -79,7 +79,8 @@ def relay(
     received: Callable[[int], None],
 ) -> None:
     """Copy bytes until both directions have ended, one connection fails (which may raise OSError), or no byte moves for
-    `idle` seconds. If `body` is a number, the end of the server's answer is enough.
+    `idle` seconds. If `body` is a number, the end of the server's answer ends the copying, whether the client has ended
+    its stream or not.
 
     The bytes `first` are sent to the server before anything else. `body` is the maximum number of further bytes copied
     from the client, None for no maximum. `sent(size)` is called directly after each send to the server, and

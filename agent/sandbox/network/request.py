@@ -107,7 +107,7 @@ def _parse_http_request(method: bytes, target: str, fields: list[bytes], rest: b
 
 def _fields(lines: list[bytes]) -> tuple[int, list[bytes]]:
     """(length of the request's body, 0 without Content-Length; header fields for the server). Raises RequestUnreadable
-    if a field is malformed or the length is not clear."""
+    for a malformed field, for Transfer-Encoding, and for invalid or different values of Content-Length."""
     found = []
     for line in lines:
         match = _FIELD.fullmatch(line)

@@ -25,8 +25,8 @@ common service uses it."""
 
 BACKLOG = 128
 FAILED = 125
-"""The exit code of the opener if it cannot create the socket or pass it on. The executable also exits with it if it
-cannot execute the command."""
+"""The exit code of the opener if it cannot create the socket or pass it on. The opener's executable also exits with
+this code if it cannot execute the command."""
 
 PLACE = "/etc/makimono-network"
 """The path of the opener inside the sandbox."""
