@@ -30,7 +30,7 @@ KEYS = {
 }
 """Maps a role to the keys that messages of this role may have.
 
-An assistant message may also have keys that its model server has added, but no other key of MESSAGE.
+An assistant message may also have keys that MESSAGE does not contain: its model server has added them.
 """
 
 SENT = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
@@ -71,7 +71,8 @@ _NOT_OF_AN_ANSWER = MESSAGE - KEYS["assistant"]
 class Shape:
     """Properties of the legal messages that a MessageList has checked so far: ids, names and numbers, but no contents.
 
-    For a server with a strict template, a conversation that is not `tidy` is translated (`llm/role_alternation.py`).
+    For a server with a strict template, a conversation with an order of roles that the template refuses (`tidy` is
+    False) is translated (`llm/role_alternation.py`).
     """
 
     count: int = 0

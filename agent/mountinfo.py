@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
-_FIELDS = 6  # number of fields before " - ", without the optional ones
+_FIELDS = 6  # number of fields of a line before " - ", without the optional fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ INDENT = 4
 its own beginning instead."""
 
 LEAST_CUT, BETWEEN = 8, 3
-"""LEAST_CUT is the least width of a shortened column while another column can be left out, BETWEEN the number of cells
-between two columns."""
+"""LEAST_CUT is the least width in terminal cells of a shortened column, as long as another column can be left out;
+BETWEEN is the number of terminal cells between two columns."""
 
 _NAME = re.compile(r"\S+(?: \S+)*? {2,}")
 _WORD = re.compile(r"(?<! ) *+[^ ]+")
@@ -89,7 +89,7 @@ def folded(text: str, width: int) -> list[str]:
         words += chop_cells(word, width - indent) if is_prose else [word]
     made = words[:1]
     for word in words[1:]:
-        is_value = cell_len(made[-1]) < indent  # True while the line has only the name
+        is_value = cell_len(made[-1]) < indent  # True while the line has only a name and no value
         if is_value or cell_len(made[-1] + word) <= width:
             made[-1] += word
         else:
@@ -115,7 +115,7 @@ def show(
     """Print a table; the columns in `right` are aligned to the right, as numbers are.
 
     If `cut` names columns, each row takes one line of the terminal, and the named columns are shortened.  On a narrow
-    terminal the columns in `spare` are left out, in that order.  With `--json` nothing is printed.
+    terminal the columns in `spare` are left out, in that order. With the option `--json` this function prints nothing.
     """
     if state.json:
         return

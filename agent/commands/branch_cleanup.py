@@ -45,7 +45,8 @@ the pushed commit.
 class Branches:
     """The pushed branches that one run of `cleanup` removes.
 
-    `waiting` are the uuids of the tasks that keep their branch for now, because of an error of PASSING.
+    `waiting` are the uuids of the tasks that keep their branch for now, because of an error that may be temporary
+    (PASSING).
     """
 
     wiring: Wiring
@@ -57,8 +58,8 @@ class Branches:
         """Remove the branch of the task that owns the folder; returns the removed branch, None when the branch stays.
 
         Raises an error of PASSING when the forge or the remote does not answer now, or refuses: the folder has the only
-        record of the pushed commit, so the folder must stay until they answer. After such an error the same run of
-        `cleanup` does not ask this instance of the forge about other tasks.
+        record of the pushed commit, so the folder must stay until they answer. After an error of PASSING the same run
+        of `cleanup` does not ask the same instance of the forge about other tasks.
         """
         place = (row.key.task_source, row.key.instance)
         try:

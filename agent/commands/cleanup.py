@@ -154,7 +154,7 @@ def _task(
         return removed  # an open task has begun to continue this task since the closed tasks were listed
     if not dry_run:
         remove(folder, going, whole=not kept)
-        if ledger.latest(row.key) is None:  # a later task of the same issue would still use the private tracker
+        if ledger.latest(row.key) is None:  # otherwise a later task of the issue still uses the private tracker
             private_tracker.forget(settings, row.instance)
     return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 

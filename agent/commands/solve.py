@@ -280,7 +280,8 @@ def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
             except LockHeld:
                 raise UsageError(f"task {uuid} of this issue is being started by another process") from None
         if not task.prepare() and task.forge is not None:
-            # the issue asks for no work, so it got no label; a worker would take the missing label as a request to stop
+            # An issue that asks for no work has no label of this program. It gets one here, since a worker would take
+            # the missing label as a request to stop.
             task.forge.move_label(key, "processing")
         yield uuid
 
@@ -304,8 +305,8 @@ def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
     """Inside the block the first SIGINT, SIGTERM or SIGHUP asks the task to stop, as `stop UUID` does; the second
     raises KeyboardInterrupt.
 
-    Yields the list of signals so far. Outside the main thread, where Python sets no signal handlers, the list stays
-    empty.
+    Yields the list of the signals that have arrived so far. Outside the main thread, where Python sets no signal
+    handlers, this list of signals stays empty.
     """
     heard: list[int] = []
 

@@ -135,8 +135,8 @@ def decide(
 def final_vote(
     provisional: CheckedVote | None, final: CheckedVote, criticised: Sequence[Finding] = ()
 ) -> tuple[CheckedVote, bool]:
-    """Returns (the vote that counts, whether that is the reviewer's provisional DENY). `criticised` are the findings of
-    the reviewer's newest critique that has findings.
+    """Returns (the vote that counts, True if that is the reviewer's provisional DENY and not its final vote).
+    `criticised` are the findings of the reviewer's newest critique that has findings.
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
     Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.

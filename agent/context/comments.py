@@ -104,9 +104,10 @@ def render_comments(
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    A named comment that answers a question of the model follows that question. If the question is up to `end_seq` and
-    the comment is not, the question is shown alone. Of the comments up to `end_seq` that `references` does not name,
-    the newest MOST_NAMED are listed by number, the newest first. `read(offset)` returns a record of messages.jsonl.
+    If a comment that `references` names answers a question of the model, the question is shown before the comment. If
+    the question is up to `end_seq` and the comment is not, the question is shown alone. Of the comments up to `end_seq`
+    that `references` does not name, the newest MOST_NAMED are listed by number, the newest first. `read(offset)`
+    returns a record of messages.jsonl.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []
@@ -141,8 +142,8 @@ class _Part(NamedTuple):
 def _part_of(text: str, label: str) -> _Part:
     """A comment in the form in which the carry-over shows it, with its label.
 
-    The label is inside the fence, so that consecutive comments of one person can share a fence. The marker and the
-    author in the fence are taken from the text of the record.
+    The label (a line with the number of the message) is inside the fence, so that consecutive comments of one person
+    can share a fence. The marker and the author in the fence are taken from the text of the record.
     """
     opening = _OPENING.match(text)
     closing = [found for found in _CLOSING.finditer(text) if found.end() == len(text)]

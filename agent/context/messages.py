@@ -52,8 +52,8 @@ class MessageStore:
     that file is missing, too short, or differs from what messages.jsonl and compactions.jsonl imply.
     `repairs` has sentences about these repairs of the files.
 
-    People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another
-    program has changed or removed one of the two files. After a change by another program the store reads
+    People open messages.jsonl and current.jsonl in editors, so each append and each request plan first checks whether
+    another program has changed or removed one of the two files. After a change by another program the store reads
     messages.jsonl again if that was changed, derives current.jsonl again, and calls `noticed`, if set, with a sentence.
     """
 
@@ -231,11 +231,11 @@ class MessageStore:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
         `strategy` is mask, summary, window or reset. Except for a mask, `end_seq` is moved back if it would split a
-        group, also one with an open call. A `summary` is recorded first, and copied to messages.jsonl (`usage`: the
-        cost of writing it; `request`: the newest line of requests.jsonl that counts it). `keep_summary`: the current
-        summary stays in the view after a compaction of the kind window or reset. The order of the writes is: summary,
-        copy, sync, compactions.jsonl, sync; the line in compactions.jsonl is the commit. See `compaction.py`;
-        `forecast` computes the effect of a compaction without committing it.
+        group, also one with an open call. A `summary` is first added to the SummaryStore, then copied to messages.jsonl
+        (`usage`: the cost of writing it; `request`: the newest line of requests.jsonl that counts it). `keep_summary`:
+        the current summary stays in the view after a compaction of the kind window or reset. The order of the writes
+        is: summary, copy, sync, compactions.jsonl, sync; the line in compactions.jsonl is the commit. See
+        `compaction.py`; `forecast` computes the effect of a compaction without committing it.
         """
         self._catch_up()
         summary = masked(summary, self.redact)
@@ -388,8 +388,8 @@ class MessageStore:
 
     def bridge_lines(self) -> tuple[int, int]:
         """(number of lines with the summary, number of lines with the carry-over of the newest compaction), of the
-        lines that follow the briefing in current.jsonl. If the carry-over is part of a person's message, that message
-        counts as its line.
+        lines that follow the briefing in current.jsonl. If the carry-over is part of a person's message, the line of
+        that message counts as the line of the carry-over.
         """
         return projection.bridge_lines(self.context_dir, self._survey.cut, self._survey)
 
@@ -526,8 +526,8 @@ class MessageStore:
         the editor.
 
         A call that lost its result gets a result again, as after a crash: the result from tools.jsonl, or else
-        "interrupted, outcome unknown". If a call itself was lost, its result is not added when it arrives
-        (`add_message`).
+        "interrupted, outcome unknown". If the file has lost a tool call itself, the result of that call is not added
+        when it arrives (`add_message`).
         """
         now = self._survey.calls
         self._lost.update(before.keys() - now.keys())

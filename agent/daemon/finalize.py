@@ -232,9 +232,10 @@ def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: P
 def _move_to_completed(wiring: Wiring, row: Row, folder: Path) -> None:
     """Record the end in the task's folder and move the folder to `completed/`.
 
-    If `completed/` has a folder of this task already, that folder is not replaced. A task has a folder in both places
-    if a process worked on it after its row was closed, for example because of a repeated broker message. If both
-    folders exist, the one in `running/` is removed if it contains only a lock, otherwise it is moved to quarantine."""
+    If `completed/` has a folder of this task already, that folder is not replaced. A task has folders in `running/` and
+    `completed/` if a process worked on it after its row was closed, for example because of a repeated broker message.
+    If a task has both, its folder in `running/` is removed if it contains only a lock, otherwise moved to
+    quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - the names of the entries suffice

@@ -43,7 +43,7 @@ class HostAffinity:
         if attempt != row.attempt:
             since = now
         self._seen[row.uuid] = (row.attempt, since)
-        if len(self._seen) > MANY:  # drops old entries, as of rows that other hosts have taken
+        if len(self._seen) > MANY:  # drops old entries of `_seen`, such as those of rows that other hosts have taken
             self._seen = {uuid: seen for uuid, seen in self._seen.items() if now - seen[1] < 2 * seconds}
         return max(0.0, since + seconds - now)
 

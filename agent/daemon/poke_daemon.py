@@ -1,8 +1,8 @@
 """Sends SIGUSR1 to the daemon of a base_dir, which then polls all its sources (`main.py poke`).
 
 The process id of the daemon comes from the file beside the daemon's lock (`program_version.record`). A daemon that was
-killed leaves that file behind, and the process id in it may belong to another process by now. SIGUSR1 is sent only to a
-process that has the lock open and that handles SIGUSR1, since the signal would end any other process.
+killed leaves the file with its process id behind, and this process id may belong to another process by now. SIGUSR1 is
+sent only to a process that has the lock open and that handles SIGUSR1, since the signal would end any other process.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def quarantine(wiring: Wiring) -> None:
 
 
 def misplaced_reason(wiring: Wiring, path: Path) -> str:
-    """The reason why `path` is no folder of a task; "" when it is such a folder, or when its row may follow because it
-    is new or its lock is held."""
+    """The reason why `path` is no folder of a task; "" when it is such a folder, or when it may get its row later,
+    because it is new or a process holds its lock."""
     if path.is_symlink():
         return "it is a link"
     if not path.is_dir():
@@ -124,7 +124,7 @@ def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
             # that.
             now = wiring.ledger.get(row.uuid)
             if now is not None and now.status not in CLOSED_STATUSES:
-                with suppress(ClaimLost):  # another process has claimed or closed the row meanwhile: it keeps it
+                with suppress(ClaimLost):  # a process that has claimed or closed the row meanwhile keeps the row
                     _settle(wiring, now, folder)
                     adopted.append(row.uuid)
     items.finish()

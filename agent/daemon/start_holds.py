@@ -181,7 +181,7 @@ class StartHolds:
         """Remove the holds of which the probe has made progress, except a hold for refused commands (NO_SANDBOX)."""
         for hold in list(self.known.values()):
             if hold.code == NO_SANDBOX:
-                continue  # an answer of the model does not prove that the sandbox works
+                continue  # the hold stays, since an answer of the model does not prove that the sandbox works
             if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
                 self._release_hold(hold.place)
                 self._write()

@@ -63,7 +63,7 @@ class Connection(H11Protocol):
         """The number of bytes of an answer that the client has not read."""
         return self.transport.get_write_buffer_size()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn has this type
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """Note the new connection; if there are more than MOST, end one on which the server waits for its client."""
         super().connection_made(transport)
         if len(self.connections) > MOST:

@@ -6,8 +6,8 @@ a database server; the page then shows the error.
 
 A database server may also accept connections and never answer, because the server or its network is stopped. A reader
 waits at most TURN_SECONDS for a new connection, or for the connection that another reader uses; in the second case it
-then ends that connection. For SILENT_SECONDS after such a wait, a reader that would have to wait for another one gets
-the error at once.
+then ends that connection. For SILENT_SECONDS after a reader waited in vain, each reader that would have to wait for
+another reader gets the error at once.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class LedgerReader:
             made.set_exception(error)
 
     def _silent(self) -> LedgerError:
-        """The error that the database server does not answer. The SILENT_SECONDS begin now, unless they have begun
-        already."""
+        """The error that the database server does not answer. Unless they are running already, the SILENT_SECONDS begin
+        now, in which no reader waits for another reader."""
         if clock.monotonic() >= self._silent_until:
             self._silent_until = clock.monotonic() + SILENT_SECONDS
         return LedgerError(f"{self.kind.where} does not answer")

@@ -36,7 +36,7 @@ SEND_BUFFER = 1 << 17
 """The size in bytes of the kernel's send buffer of a connection; Linux doubles the number (socket(7)). The kernel
 accepts more bytes only after it has sent a part of the buffer. With the default size of megabytes, a slow client would
 seem to read nothing for minutes, and `connections.py` would end the client's connection."""
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the program only compares these addresses with the configured host
 
 
 class PageServer:
@@ -65,7 +65,8 @@ class PageServer:
             asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """End `run`; any thread may call this. A call before `run` has made its server does nothing."""
+        """End `run`; any thread may call this. As long as `run` has not made its uvicorn server, `stop` does
+        nothing."""
         if self._server is not None:
             self._server.stop()
 

@@ -26,8 +26,8 @@ this minimum is too short for a planted instruction.
 """
 
 LETTERS = 12
-"""Minimum number of letters of a run or sentence that is compared by its letters alone.  Fewer letters, if all are
-ASCII, could occur in another text by chance."""
+"""Minimum number of letters of a run or sentence that is compared by its letters alone. A run with fewer letters, all
+of them ASCII, is compared by its words, since its letters could occur in another text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")

@@ -1,4 +1,5 @@
-"""Writes the episode of a task and the summary of its session from the task's events, without a model.
+"""Writes two texts of long-term memory about a task, its episode and its summary, from the task's events, without a
+model.
 
 An episode has the goal, the steps of the plan, the commands that failed and then passed (if none passed, those that
 failed), the touched files, the outcome and the cost. The last part of an episode tells how people used the result;
@@ -47,7 +48,7 @@ def episode_text(task: TaskRecord, row: Row, events: Iterable[SessionEvent]) -> 
 
 def summary_text(events: Sequence[SessionEvent]) -> str:
     """The summary of the session: the model's final text, or the message of the end if there is none; then the plan.
-    Sentences that repeat other texts are not in it."""
+    The model's final text is without the sentences that repeat other texts."""
     parts = [next((one.text for one in events if one.source == source), "") for source in (SUMMARY, PLAN)]
     return "\n".join(part for part in (parts[0][:SUMMARY_LENGTH], parts[1]) if part.strip())
 
@@ -71,7 +72,7 @@ def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
 
 
 def amended(text: str, notes: Sequence[str]) -> str:
-    """The text of an episode with these notes as its last part, in place of earlier notes."""
+    """The text of an episode with `notes` as its last part, in place of the notes that `text` has."""
     body = text.partition(f"\n{AFTERWARDS}")[0]
     return f"{body}\n{AFTERWARDS}{' '.join(notes)}" if notes else body
 

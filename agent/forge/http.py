@@ -197,7 +197,8 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
             size += len(piece)
             _check_bounds(size, clock.monotonic() - began, LARGEST_ANSWER if largest is None else largest)
     except AnswerTooLarge:
-        # The list is emptied because a caller that stores the error also stores this frame, with its local variables.
+        # The list `pieces` is emptied because a caller that stores the error also stores this frame, with its local
+        # variables.
         pieces.clear()
         answer.close()
         raise

@@ -35,7 +35,8 @@ class Backlog:
         return sum(map(len, self._waiting.values()))
 
     def replace(self, tasks: Iterable[Task]) -> None:
-        """Replace the waiting tasks by `tasks`; tasks of one party and priority are taken in the order of `tasks`."""
+        """Replace the waiting tasks by `tasks`; tasks of one party (person who asked, owner, repository) and one
+        priority are taken in the order of `tasks`."""
         self._waiting = {}
         for task in tasks:
             self._waiting.setdefault((self._priority(task), _party(task)), deque()).append(task)
@@ -43,8 +44,8 @@ class Backlog:
         self._last = {party: number for party, number in self._last.items() if party in there}
 
     def pop(self) -> Task:
-        """Remove and return the next task: a task of the highest priority, and among these of the party from which a
-        task was taken longest ago.
+        """Remove and return the next task: a task of the highest priority, and among these of the party (person who
+        asked, owner, repository) from which a task was taken longest ago.
 
         Raises ValueError when no task waits.
         """

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from agent.values import Effects, Json, TaskKey
 
 QUOTED = 120
-"""Characters of a comment that are quoted in an answer outside of its thread."""
+"""The maximum number of characters that an answer quotes from a comment, if the comment has no thread for the
+answer."""
 NO_COMMENT = ("ci-", "assigned-", "issue-text")
 """The beginnings of `started_by` in the rows of tasks that no comment has started."""
 _REFUSED = (ForgeRefused, ForgeAccessRefused, IssueUnreadable)

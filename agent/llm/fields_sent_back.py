@@ -1,9 +1,9 @@
 """Selects which provider-specific fields of earlier answers (such as reasoning) a request contains, by the server's
 dialect and by what was learnt from refusals.
 
-The current context file has the provider-specific fields that the current API and model produced
-(`context/provider_fields.py`). If the server accepts all provider-specific fields in the context file and requires no
-others, the lines of the file are sent unchanged; otherwise each message is changed for the request.
+The view has only the provider-specific fields that the current API and model produced (`context/provider_fields.py`).
+If the server accepts all provider-specific fields in the view and requires no others, the lines of the view are sent
+unchanged; otherwise each message is changed for the request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class ReturnedFields:
         self.learnt: dict[str, When] = {}
         self.wanted: set[str] = set()  # learnt: fields that the server requires in each earlier answer
         self.bare = False  # True if no provider-specific fields are sent back any more
-        # True if the server has answered a request for messages with such fields while `bare` was False
+        # True if the server has answered a request whose messages have provider-specific fields, sent while `bare` was
+        # False
         self.proven = False
 
     # --- reading the rules ------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class ReturnedFields:
 
     def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:
         """Learn from the text of a refusal (in lower case) that names a provider-specific field; returns True when the
-        next request will differ."""
+        next request will differ from the refused one."""
         if shape is None or self.bare:
             return False
         for name in self._named(words, shape):
@@ -202,7 +203,8 @@ class ReturnedFields:
         return True
 
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
-        """Stop sending provider-specific fields back; returns True when the next request will differ.
+        """Stop sending provider-specific fields back; returns True when the next request will differ from the refused
+        one.
 
         `give_up` is called after a refusal from which `learn` has learnt nothing. Nothing changes if the server has
         already answered a request for messages with provider-specific fields (`proven`).

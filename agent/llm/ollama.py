@@ -79,7 +79,7 @@ class OllamaClient(ChatClient):
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         """If no context window is configured and the server's memory does not suffice, halve the window; else learn
-        from the refusal as every client does. Returns True when the next request will differ."""
+        from the refusal as every client does. Returns True when the next request will differ from the refused one."""
         window = self.loaded_window()
         if self.is_window_assumed and window > SMALLEST and NO_MEMORY.search(error.quote):
             self.most_window = self._window = max(SMALLEST, window // 2)

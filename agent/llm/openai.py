@@ -63,7 +63,7 @@ class OpenAIClient(ChatClient):
         self._asked_window = False
         self.cuts = False  # whether the server is known to truncate prompts
         self.no_null = False  # learnt: whether the server refuses `content: null` in a message with tool calls
-        self._plainer = list(PLAINER)  # the entries of PLAINER that `try_plainer` has not tried yet
+        self._plainer = list(PLAINER)  # the attempts that `try_plainer` has not made yet: entries of PLAINER
         # the values of `dropped` and `swapped` before the attempts of `try_plainer`
         self._untried: tuple[set[str], bool] | None = None
 

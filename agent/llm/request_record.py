@@ -35,8 +35,8 @@ PLACE_HOLDER = 100
 """The server's count of prompt tokens is ignored if it is below 1/100 of the estimate: such a count is a placeholder
 (such as 1), or the server counts only tokens that were not cached.  The estimate of the tokens of a text is not wrong
 by a factor of 100, for any script of the text."""
-# bytes of a request that are estimated as one token in the record of its beginning, for a request without an estimate
-# of the planner
+# The record of a request's beginning counts this number of bytes as one token, if the caller passes no estimate of the
+# request's tokens.
 BYTES = 4
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from agent.values import Control
 
 MOST = 8_192
-"""The maximum number of tokens of an answer if neither the configuration nor a plan sets a maximum and a quarter of the
-context window is not less."""
+"""The maximum number of tokens of an answer if neither the configuration nor a request plan sets a maximum and a
+quarter of the context window is not less."""
 ONE_SLOT = frozenset(("ollama", "lmstudio", "llamacpp"))
 """Dialects of model servers that answer one request after another unless they are configured otherwise."""
 PROBE = 10.0  # time limit in seconds of a request that asks for facts about the server
@@ -91,7 +91,8 @@ class Server:
 
     @property
     def transport(self) -> Transport:
-        """The main transport, which is opened on first use (so after a fork)."""
+        """The main transport, which is opened on first use: a process forked before that opens a transport of its
+        own."""
         if self._transport is None:
             self._transport = self._connect()
         return self._transport
@@ -149,11 +150,11 @@ class Server:
         return (self.told_slots or 1) if self.dialect.name in ONE_SLOT else None
 
     def output_limit(self, wanted: int) -> int:
-        """The maximum number of tokens of an answer: the tokens that the plan reserves for the answer (`wanted`), or
-        the configured or learnt maximum if that is smaller.
+        """The maximum number of tokens of an answer: the tokens that the request plan reserves for the answer
+        (`wanted`), or the configured or learnt maximum if that is smaller.
 
-        For a request without a plan (such as a summary) the maximum is at most a quarter of the context window, since
-        the configured maximum may leave no room for the prompt.
+        For a request without a request plan (such as one for a summary) the maximum is at most a quarter of the context
+        window, since the configured maximum may leave no room for the prompt.
         """
         most = self.keys.max_output_tokens or 0
         if wanted <= 0:

@@ -96,8 +96,8 @@ class CommitReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            # A single commit for which the output exceeds the limit of `gitcmd.git`, or that cannot be read, is left
-            # out.
+            # If the output for a single commit exceeds the limit of `gitcmd.git`, or git cannot read the commit, the
+            # result does not contain that commit.
             if len(shas) == 1:
                 return
             half = len(shas) // 2

@@ -168,8 +168,8 @@ class EventSearch:
             return []
         before = None if before is None else stamp_of(before)
         found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
-        # An event gets a score too if a candidate of the search is in its window: these are the AFTER events before
-        # each candidate and the BEFORE events after it.
+        # The AFTER events before each candidate of the search and the BEFORE events after it get a score too, because
+        # an event is also scored together with its neighbours, such as the candidate.
         near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
         places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
         scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})

@@ -41,7 +41,7 @@ class SearchQuery:
 
     @property
     def match(self) -> str:
-        """The FTS5 expression that matches texts with one of the known terms."""
+        """The FTS5 expression that matches texts with at least one of the terms in `known`."""
         return match_of(self.known)
 
 
@@ -92,8 +92,8 @@ class FullTextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # the window of a text contains all terms of the text; so if the text matches the query and its window does
-            # not, the text has no window, because it is the only text of its session
+            # The window of a text (the text and its neighbours) contains all terms of the text. So if a text matches
+            # the query but has no window with a score, it has no neighbours: it is the only text of its session.
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made

@@ -102,7 +102,8 @@ class LocalLog:
         return ""
 
     def status(self) -> Mapping[str, Any]:
-        """The status of the log; `applied` always equals `last`."""
+        """The status of the log; the newest entry that is in the tables (`applied`) is always the newest of the log
+        (`last`)."""
         last = self.last()
         return {"where": str(self.database.path), "last": last, "applied": last, "error": "", "own": False}
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Bubblewrap:
-    """One task's bubblewrap.
+    """The bubblewrap sandbox of one task.
 
     Raises SandboxUnavailable if bubblewrap does not work here (`make_sandbox` checks before) or the user of the
     commands cannot reach its folders and root cannot bind them either, ConfigError for a path of `sandbox.read_only`

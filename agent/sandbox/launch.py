@@ -122,8 +122,8 @@ def launch(
         try:
             finished = proc.run(
                 inner,
-                # bubblewrap gets no other variable: the command can read the environment with which bubblewrap's first
-                # process started.
+                # The mark is the only environment variable that bubblewrap gets: the command can read the environment
+                # with which bubblewrap's first process started.
                 env={proc.MARK: uuid},
                 cwd="/",
                 timeout=timeout,
@@ -148,7 +148,7 @@ def launch(
         if not proc.wait_gone(first, GONE_SECONDS):
             proc.end_namespace(first)
     elif finished.timed_out:
-        proc.end_tree(uuid)  # the first process is unknown, so the processes are found by the uuid
+        proc.end_tree(uuid)  # the first process is unknown: `end_tree` finds the processes by the mark `uuid`
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")

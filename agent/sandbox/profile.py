@@ -49,9 +49,9 @@ ROOT_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 class Sources:
     """Names under which the inner bubblewrap can open paths of the host.
 
-    Without staging, the name of a path is the path itself.  With staging, root's outer bubblewrap first binds each path
-    at /mnt/N, because the uid of the inner bubblewrap has no access to a folder on the way (`/root`, a 0700 temporary
-    folder).
+    Without an outer bubblewrap (`staged` is False), the name of a path is the path itself. With staging, root's outer
+    bubblewrap first binds each path at /mnt/N, because the uid of the inner bubblewrap has no access to a folder on the
+    way (`/root`, a 0700 temporary folder).
     """
 
     staged: bool
@@ -149,8 +149,8 @@ def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
     """Small files that are created for each command, by their path inside the sandbox; `opening` is the opener program
     for network access.
 
-    A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git.  A file with the
-    path of /mirror.git then covers the `alternates` file of the git directory.
+    A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git. In this case a
+    small file that contains the path `/mirror.git/objects` covers the `alternates` file of the git directory.
     """
     found = {"/etc/gitconfig": environment.GITCONFIG, **environment.ETC_OFFLINE}
     if opening is not None:

@@ -174,7 +174,7 @@ class Unconfined:
                 os.chown(tmp, self.uid, self.uid)
             yield tmp if home is None else str(home), tmp
         finally:
-            try:  # this is enough for an empty folder, as it mostly is
+            try:  # `os.rmdir` suffices if the folder is empty, as it mostly is
                 os.rmdir(tmp)  # noqa: PTH106 - `os.rmdir` takes the path as text  # ours
             except OSError:
                 with suppress(OSError):

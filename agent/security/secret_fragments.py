@@ -126,7 +126,8 @@ def _needle(letters: bytes) -> _Needle:
 
 
 def _runs(letters: bytes, needle: _Needle) -> Iterator[tuple[int, int]]:
-    """(start, end) of each run of `letters` that is a substring of the needle and long enough to reveal the secret."""
+    """(start, end) of each run of `letters` that is a substring of the needle (one form of a secret) and long enough to
+    reveal the secret."""
     whole = needle.letters
     for at, part in needle.parts:
         place = letters.find(part)

@@ -26,8 +26,8 @@ BOUNDS = ((re.compile(r"\["), 2_000), (re.compile(r"\r\n?|\n"), 2_000), (re.comp
 other signs of Markdown in BOUNDS; a command to this program behind one of these limits does not count.
 
 The time of the Markdown parser grows with the number of brackets, lines and signs: at each bracket that nothing closes
-it searches the rest of the text, and at each line it looks for the end of each quotation around the line.  Without
-BOUNDS, parsing 65,536 characters took up to four seconds.
+it searches the rest of the text, and at each line it looks for the end of each quotation around the line. Without the
+limits in BOUNDS, parsing a text of 65,536 characters took up to four seconds.
 """
 
 _NOT_SAID = frozenset(

@@ -1,8 +1,8 @@
 """Changes single rows of a ledger; each change of status is checked against the table of allowed changes
 (`transitions.py`).
 
-A row is read and written in one transaction. It gets another status only if its status and attempt are still those that
-were read; otherwise reading and writing are repeated.
+A row is read and written in one transaction. A row gets another status only if its status and attempt are still those
+that were read; otherwise the ledger reads and writes again.
 """
 
 from __future__ import annotations

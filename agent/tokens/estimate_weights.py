@@ -15,7 +15,8 @@ FILE = "fits.json"
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole of fits.json: `signs`, and `fits` by name."""
+    """The content of fits.json: `signs`, a text of all characters that have a rate, and `fits`, which maps the name of
+    a family of vocabularies to its weights."""
     found: dict[str, Any] = orjson.loads((files("agent.tokens") / FILE).read_bytes())
     return found
 

@@ -57,9 +57,9 @@ class RawResult:
     `dropped` is the number of bytes that are missing between head and tail of `text`; if it is above 0, the toolbox
     stores the whole output from the file `spool` (raw bytes), and then removes that file. `total` is the number of
     bytes of the whole output, which may be more than the file `spool` has. `head` is a text that precedes the result's
-    text; it is shortened only if it is longer than a quarter of the maximum size of a result. A text with `paged`
-    limits itself to a page and tells how to continue; its lines are not shortened. If `hidden` has a description, the
-    text of the result is stored and only the description is shown.
+    text; it is shortened only if it is longer than a quarter of the maximum size of a result. If `paged` is True, the
+    tool has limited `text` to one page that tells how to continue, and the lines of `text` are not shortened. If
+    `hidden` has a description, the text of the result is stored and only the description is shown.
     """
 
     text: str

@@ -288,8 +288,8 @@ class Tree:
         parent folders are created.
 
         The mode is that of `like` (the previous file), else 0644. If this process is root, the owner is that of `like`,
-        else `owner_uid`. Raises ToolError when the path cannot be written, DiskError when the disk is full, read-only
-        or broken.
+        or `owner_uid` if `like` is None. Raises ToolError when the path cannot be written, DiskError when the disk is
+        full, read-only or broken.
         """
         relative = self.relative(path)
         folder, _, name = relative.rpartition("/")

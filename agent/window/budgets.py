@@ -67,7 +67,7 @@ class Shares:
         """The budgets for the window of `limits`.
 
         `head` is the number of tokens that no compaction removes: tools, system prompt and briefing. The parts of every
-        turn and of the carry-over get shares of the tokens between that number and the threshold at which a compaction
+        turn and of the carry-over get shares of the tokens between `head` and the threshold at which a compaction
         starts, and most parts also have an upper limit that depends on the window.
         """
         window, mark = limits.window, limits.compress_at

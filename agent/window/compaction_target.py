@@ -39,8 +39,8 @@ Each compaction invalidates the provider's prompt cache, so few large compaction
 """
 
 LESS_WATER = 0.3
-"""The lower level at which a compaction aims if it would free too little with WINDOW_WATER, as a share of the way
-that LOW_WATER describes."""
+"""The level at which a compaction aims if it would free too little with WINDOW_WATER; like LOW_WATER, it is a share of
+the way from the fixed parts of a request to the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ class CompactionTarget:
     ) -> int:
         """The tokens of the content that the compaction adds to the view: the summary and the carry-over.
 
-        The tokens of both are computed for the case that only the `least` newest groups stay, in which the carry-over
-        is largest."""
+        The tokens of the summary and the carry-over are computed for the case that only the `least` newest groups stay,
+        in which the carry-over is largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()
         after = self.store.forecast(strategy=strategy, end_seq=end, **brings(end))

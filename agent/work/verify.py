@@ -55,8 +55,8 @@ class Verdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the verify command ran to its end and found a failure. If False, it passed, or it proves nothing
-        about the commit: it was killed, could not be started, or was not found."""
+        """Whether the verify command ran to its end and found a failure. If False, the command passed, or proves
+        nothing about the commit: the command was killed, could not be started, or was not found."""
         return not (self.ok or self.timed_out or self.exit_code is None or self.exit_code in NOT_RUN)
 
     def is_red_as(self, before: Verdict) -> bool:

@@ -40,9 +40,9 @@ issue gets a comment about that (docs/design/compression.md, FR-5).
 """
 
 OF_ONE = 3
-"""A comment that is not the oldest gets at most 2/OF_ONE of the budget that is left for comments, so that a long
-comment does not displace all earlier comments. The summary of an earlier task gets 1/OF_ONE of the whole budget for
-comments, in addition to it."""
+"""A comment that is not the oldest gets at most two thirds (2/OF_ONE) of the budget that is left for comments, so that
+a long comment does not displace all earlier comments. The summary of an earlier task gets 1/OF_ONE of the whole budget
+for comments, in addition to it."""
 
 QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
 """The maxima of a query for memories: its characters, its comments, and the characters of each comment."""
@@ -55,9 +55,9 @@ FENCE = 60
 class BriefingBudget:
     """Token budgets of the parts of a briefing; `count` is a function that counts the tokens of a text for the model.
 
-    `rules` is for all files of rules together, `comments` for all comments together.  `shorten(text, tokens)` returns
-    the beginning and end of a long text, with the name of a file that has the whole text; `keep(text)` saves a text and
-    returns its name for `read_output`."""
+    `rules` is the budget for all files of rules together, `comments` the budget for all comments together.
+    `shorten(text, tokens)` returns the beginning and end of a long text, with the name of a file that has the whole
+    text; `keep(text)` saves a text and returns its name for `read_output`."""
 
     rules: int
     comments: int

@@ -4,7 +4,7 @@ and the replica.
 The loop calls `Checkpoint` after the results of an answer's tool calls are recorded, and after the heartbeat has
 confirmed that this attempt still owns the row. If a commit, a push or a request to the forge fails in a checkpoint
 (`Delivery.checkpoint`), an event is emitted and the run continues; the delivery at the end of the task tries again. Any
-other error ends the run.
+other error that a call of `Checkpoint` raises ends the run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Checkpoint:
 
     def __call__(self) -> None:
         """If more steps of the plan are done than at the last call in this run, publish the work, with the last done
-        step as the title of the commit. After that, or if no more steps are done, update the progress comment and the
-        replica.
+        step as the title of the commit. Whether or not there was work to publish, update the progress comment and
+        the replica.
 
         Raises Fenced if another attempt owns the task; then nothing is pushed or edited.
         """

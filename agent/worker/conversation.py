@@ -68,7 +68,7 @@ class WindowOfResults:
 
     @property
     def results(self) -> int:
-        """The tokens for all results of one answer."""
+        """The maximum number of tokens for all tool results of one answer."""
         return self._window.shares.results
 
     def count(self, text: str) -> int:

@@ -88,7 +88,7 @@ class Replicator:
         self._thread.join(1.0)
 
     def _save_tree(self) -> Mapping[str, bytes]:
-        """Save the work tree; returns its files.
+        """Save the work tree; returns the files of the saved state: name → content.
 
         Work that cannot be saved (because it is too large, or git fails) is left out of the replica, and reported
         once."""

@@ -62,7 +62,8 @@ class TaskCommits:
     def describe(self) -> Report:
         """A report about the commits of the task, which must have at least one commit.
 
-        The diff of the task can be large, so it is read again only if a commit or a rebase has changed its ends."""
+        The diff of the task can be large, so it is read again only if a commit or a rebase has changed one of the
+        commits that it compares."""
         span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
         if self._described is None or self._described[0] != span:
             self._described = span, self._describe()
@@ -105,8 +106,8 @@ class TaskCommits:
 
     def catch_up(self, report: Report) -> Report:
         """Rebase the task's commits onto the commits that others pushed meanwhile to the task's branch and to its base
-        branch. The returned report names the conflicts or the refusal that prevent this; `landed`: the base branch
-        contains the whole change already."""
+        branch. The returned report names the conflicts or the refusal that prevent the rebase; `landed`: the base
+        branch contains the whole change already."""
         try:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:
@@ -160,7 +161,7 @@ class TaskCommits:
         """The commit message, made by the program's template or by the configured one (`commit.template`)."""
         run, issue, wanted = self.run, self.issue, self.run.settings.commit
         if wanted.template is None:
-            title = run.publish_filter.masked(title)  # before the title is cut, so that no part of a secret remains
+            title = run.publish_filter.masked(title)  # cutting the title before this could leave a part of a secret
             message = run.publish_filter.render("commit", title=title, issue=issue, key=run.key, uuid=run.uuid)
         else:
             message = run.publish_filter.commit_message(

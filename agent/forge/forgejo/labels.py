@@ -1,8 +1,9 @@
 """Moves the six labels of this program on the issues of Forgejo.
 
 Facts about Forgejo: a repository may have two labels with the same name; adding a label by a name that does not exist
-is ignored without an error; removing a label that the issue does not have is a success. For these reasons labels are
-added to a Forgejo issue by their numbers, and the program checks that Forgejo's answer contains the added label.
+is ignored without an error; removing a label that the issue does not have is a success. Since a name may be unknown or
+belong to two labels, labels are added to a Forgejo issue by their numbers, and the program checks that Forgejo's answer
+contains the added label.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class LabelMover:
         path = f"{project.path}/labels"
         known = self.wire.facts.find(self._fact(project))
         found = (self._read(project) if known is None else known).get(name)
-        if found is None and known is not None:  # the stored facts may be older than the label
+        if found is None and known is not None:  # the label may be newer than the stored list of labels
             found = self._read(project).get(name)
         if found is None:
             body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}

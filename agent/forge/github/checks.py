@@ -40,8 +40,8 @@ class CheckReader:
 
     def read(self, commit: str) -> Checks:
         """The check runs and commit statuses of a commit; none if GitHub does not know the commit. If the token may not
-        read check runs, or commit statuses, `unread` of the result says so. Raises ForgeError for every other
-        failure."""
+        read check runs, or commit statuses, `unread` of the result says so. Raises ForgeError for every failure of a
+        request except a missing permission."""
         unread = []
         path = f"{self.project.path}/commits/{quote(commit, safe='')}"
         try:

@@ -39,7 +39,7 @@ class CheckReader:
 
         The result has no checks if GitLab reports no pipeline for the commit, or if the merge request has a newer
         commit. If GitLab denies access to pipelines (role of the account, CI/CD switched off), `unread` of the result
-        says so. Raises ForgeError for other failures.
+        says so. Raises ForgeError for every failure except denied access to pipelines.
         """
         try:
             pipeline = self._newest(commit) if merge_request is None else self._of_head(commit, merge_request)

@@ -87,8 +87,8 @@ class ListedProjects:
 
     def take_problems(self) -> tuple[ForgeError, ...]:
         """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
-        cannot have tasks or that GitLab refuses to show, ForgeUnreachable for projects for which GitLab did not answer,
-        now or before; some of the latter wait for a later poll."""
+        cannot have tasks or that GitLab refuses to show, ForgeUnreachable for projects for which GitLab did not answer
+        now, and for those that only a later poll reads because GitLab did not answer for them before."""
         problems, self._problems = tuple(self._problems), []
         return problems
 

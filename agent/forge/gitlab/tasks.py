@@ -110,7 +110,9 @@ class GitLabTaskGetter(BaseTaskGetter):
             return None
         present = self.forge.items.label_names(item)
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
-        if self._left:  # such an issue has lost the bot label; the label was the request if the bot is not assigned
+        # An issue that a daemon has left has lost the bot label. If the bot is not assigned to the issue, that label
+        # was the request for work.
+        if self._left:
             labelled = not places.is_assigned(item)
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:

@@ -241,7 +241,7 @@ class LocalForge:
     def open_pull(
         self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool, is_new: bool = False
     ) -> PullRef:
-        del is_new  # `LocalPulls.open` looks for an open pull request in any case
+        del is_new  # `is_new` is not used: `LocalPulls.open` always looks for an open pull request
         with self.files.locked():
             return self.pulls.open(
                 title=_utf8(title), body=_utf8(body), head=head, base=base, draft=draft, issue=key.task_id

@@ -88,7 +88,7 @@ class ServerProcess:
 
     def _started(self, pid: int) -> None:
         self.pid = pid
-        self._close_ends()  # the server has its own copies of these two pipe ends
+        self._close_ends()  # the server has copies of these two pipe ends, and this process needs them no longer
 
     def _close_ends(self) -> None:
         for descriptor in self._ends:
