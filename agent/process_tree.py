@@ -94,7 +94,7 @@ def memory_of(
     may be too high, since it counts a shared page once for each process (RSS); computing it takes a tenth of the time.
 
     Files in memory also count as memory of processes, mapped or not: those without a name (memfd_create(2)), and those
-    of a tmpfs that only these processes see, such as the /tmp of a sandbox. For a process that cannot be read (a
+    of a tmpfs that only the measured processes see, such as the /tmp of a sandbox. For a process that cannot be read (a
     command of another user) all resident pages count.
     """
     files: dict[tuple[int, int], int] = {}

@@ -1,7 +1,7 @@
 """Makes the settings for tasks of one project, from its entry in the list `projects` (`project_section.py`).
 
-The labels of a project are not part of these settings, since a forge is polled by labels: `sections_by_labels` makes a
-section, and so an adapter, for each set of labels.
+The labels of a project are not part of the settings for its tasks, since a forge is polled by labels:
+`sections_by_labels` makes a section, and so an adapter, for each set of labels.
 """
 
 from __future__ import annotations

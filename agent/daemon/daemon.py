@@ -422,7 +422,7 @@ class Daemon:
     @contextmanager
     def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
         """A context manager around one round of a part of the daemon (such as a poller): it reports a MakimonoError or
-        OSError and lets that part continue; other errors pass.
+        OSError and lets that part continue; any other error is raised.
 
         The context manager yields a list, to which it adds the error if there is one. An error that stays the same is
         reported every SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""

@@ -1,8 +1,8 @@
 """Finds out why a task does not run, or what a running or ended task waits for: a sentence and a code.
 
 `TaskReasons` reads once all that the daemon considers: rows of the ledger, the health file of the daemon, the disk,
-holds, limits. `TaskReasons` decides nothing: where the daemon decides with a function, the reason comes from the same
-function (`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
+start holds, limits. `TaskReasons` decides nothing: where the daemon decides with a function, the reason comes from the
+same function (`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
 `unpublished_work.lies_elsewhere`, `ci_watch.watched_until`, `startable.startable`, `enqueue.budget_spent`,
 `rate_limiter.host_limits`); other reasons come from the row, the settings and the health file. `task_reasons.py` only
 reads, and imports the modules of the forges only for a task that needs them. The commands `tasks` and `show` print the
@@ -109,7 +109,7 @@ class TaskReasons:
         self.settings = settings
         self.ledger = ledger
         self.owner = owner
-        self._closed: dict[str, bool] = {}  # name of a place → whether its hold lets no task start
+        self._closed: dict[str, bool] = {}  # name of a place → whether its start hold lets no task start
 
     def find_reason(self, row: Row) -> Reason | None:
         """The reason why the task waits; None for a task that runs, or has ended, and waits for nothing."""
@@ -124,8 +124,8 @@ class TaskReasons:
                 return self._ended(row)
 
     def notes(self, rows: Iterable[Row] = ()) -> list[str]:
-        """Sentences about everything that holds back several tasks: holds, the disk, rate limits, an outdated daemon,
-        and used up daily limits of the repositories of `rows`."""
+        """Sentences about everything that holds back several tasks: start holds, the disk, rate limits, an outdated
+        daemon, and used up daily limits of the repositories of `rows`."""
         old = program_version.restart_reason(self.settings)
         notes = [old, *(one.text for one in self._holds if one.until)]
         if self._shortage:

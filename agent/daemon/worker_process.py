@@ -1,7 +1,7 @@
 """Represents the processes that a supervisor has started: one object for each living process, and the exit codes of
 those that ended.
 
-`supervisor.py` starts these worker processes and reads their reports.
+`supervisor.py` starts the worker processes and reads their reports.
 """
 
 from __future__ import annotations

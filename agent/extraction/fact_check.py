@@ -2,10 +2,11 @@
 
 A fact (a memory record of this kind) contains the blob of each file that its task delivered. When the base branch once
 had the blob that a fact contains for a file, and now has another blob for the file, the identifiers of the fact that
-were in the old version of the file are searched for in the new version. If one of these identifiers is gone, the fact
-becomes invalid; so it does if the file is gone and the fact names the file or an identifier that was in it. A fact that
-names no identifier cannot be compared with the new version of a file: for each new version the fact counts as `hurt`
-once, and so ranks lower in searches. A fact that a person has pinned (`memory pin`) is not checked.
+were in the old version of the file are searched for in the new version. If an identifier of the fact was in the old
+version and is missing in the new version, the fact becomes invalid; so it does if the file is gone and the fact names
+the file or an identifier that was in it. A fact that names no identifier cannot be compared with the new version of a
+file: for each new version the fact counts as `hurt` once, and so ranks lower in searches. A fact that a person has
+pinned (`memory pin`) is not checked.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Shares facts about the accounts and repositories of one host between the daemon and its workers: while a fact that
 one of these processes has read from the host is valid, the other processes need not request it.
 
-A worker is a process of its own, so without a shared file the worker of each task would ask again who the own account
-is, which repository the task's key means, who asked for the work, and whether that person has write access. The file of
-shared facts is `{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is valid for KEPT_SECONDS
-after the host reported it, unless it is dropped before. An unreadable file of facts counts as empty; if the file cannot
-be written, each process remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
+A worker is a process of its own, so without a shared file the worker of each task would request again to which account
+the token belongs, which repository the task's key means, who asked for the work, and whether that person has write
+access. The file of shared facts is `{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is
+valid for KEPT_SECONDS after the host reported it, unless it is dropped before. An unreadable file of facts counts as
+empty; if the file cannot be written, each process remembers only the facts that it has read itself. Times in the file
+of facts are Unix seconds.
 """
 
 from __future__ import annotations

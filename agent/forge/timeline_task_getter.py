@@ -1,8 +1,8 @@
 """The base class of the task getters of GitHub and Forgejo, whose lists of events name the person who asked for work.
 
 If the author of an issue has permission, and either a label asks for work or the token belongs to no person, the poll
-makes a task of the issue at once, and the person who asked is looked up when the task is taken.  For an issue that does
-not fulfil these conditions the poll itself reads the events.
+makes a task of the issue at once, and the person who asked is looked up when the task is enqueued.  For an issue that
+does not fulfil these conditions the poll itself reads the events.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TimelineTaskGetter(BaseTaskGetter):
         project = places.project_of(key)
         if again:
             return self._assigned_again(key, project, item, present)
-        # a task that a daemon has taken has the processing label, and no longer the bot label
+        # an issue on which some daemon works has the processing label, and no longer the bot label
         return self._waiting(key, project, item, present, labelled=labelled or (self._left and not assigned))
 
     def _waiting(
@@ -94,7 +94,7 @@ class TimelineTaskGetter(BaseTaskGetter):
             "labels": present,
             "has_comments": item.get("comments") != 0,
         }
-        # whether it is enough to look up who asked for the work when the task is taken
+        # whether it is enough to look up who asked for the work when the task is enqueued
         quick = labelled or not self.forge.places.is_person()
         if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
             return Task(key, self.forge, user=self.login(author), asker=asker, **told)

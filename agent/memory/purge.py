@@ -137,8 +137,8 @@ def _exports(folder: Path) -> list[Path]:
 
 
 def _remove_lines(folder: Path, ids: set[str]) -> None:
-    """Remove the lines of the events and records with these ids from the exports, and the unfinished files of exports
-    that were killed."""
+    """Remove from the exports the lines of the events and records with an id in `ids`, and remove the unfinished files
+    of export processes that were killed."""
     for path in _exports(folder):
         if (writer := _UNFINISHED.fullmatch(path.name)) is not None:
             if not Path(f"/proc/{writer[1]}").exists():

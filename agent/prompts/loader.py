@@ -165,7 +165,7 @@ class TemplateLoader:
 
     def _settled(self, mark: str, changed: float) -> str:
         """Wait until nobody has written to the folder of templates for SETTLED seconds, at most PATIENCE; returns the
-        mark of the folder."""
+        mark of the folder, a text that differs after each change of a template."""
         until = clock.monotonic() + PATIENCE
         while clock.monotonic() < until:
             age = clock.now().timestamp() - changed

@@ -26,8 +26,8 @@ template.
 LOWEST, HIGHEST = 1 / 8, 8.0
 """The lowest and the highest ratio that can be learnt.
 
-The tokenizers of models differ by less than these factors: a report with a ratio below LOWEST or above HIGHEST is a
-placeholder, or counts something else.
+The tokenizers of models differ by less than the factors LOWEST and HIGHEST: a report with a ratio below LOWEST or above
+HIGHEST is a placeholder, or counts something else.
 """
 
 PART, MANY = 0.6, 3.0

@@ -323,8 +323,8 @@ class Remote:
         receive-pack` survives and rolls back its unfinished work, as a server on another machine would. If git's server
         process were killed, the branch would stay locked.
 
-        To read a folder of another user, git needs only the setting `safe.directory`, which is set for that one
-        process. A write to a repository folder that belongs to another user runs *as* the owner of the folder if
+        To read a folder of another user, git needs only the setting `safe.directory`, which is set for git's server
+        process alone. A write to a repository folder that belongs to another user runs *as* the owner of the folder if
         possible, so that root neither runs the owner's hooks nor leaves files of root in the owner's repository.
         """
         option = f"--{service}"

@@ -350,8 +350,8 @@ class Workspace:
     def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
         """Start with commits that an earlier task has not published: fetch them from its git directory `git_dir`, in
         which HEAD is `commit`, and set this task's branch and files to `commit`. This task's work tree must not contain
-        any work yet. `refused`: the checks refused to publish these commits, so the next commit replaces them. If
-        GitError is raised, the tree stays as it was created."""
+        any work yet. `refused`: the checks before publication refused the commits up to `commit`, so the next commit of
+        this task replaces them. If GitError is raised, the tree stays as it was created."""
         ref = "refs/makimono/earlier"
         serve = ("--upload-pack", "git -c safe.directory=* upload-pack")
         git(

@@ -105,10 +105,11 @@ class GitHubWire:
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
-        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised. `checked`: the shape of the answer is
-        checked (`answer_shapes.py`), and AnswerOdd is raised when the shape is wrong. The other errors of `call` are
-        ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused, and IssueUnreadable for an archived
-        repository. In a scope of `reads` the same GET is sent to GitHub only once until a change is sent.
+        verbs but POST). If GitHub may have executed a failed request that is no GET, ForgeUnreachable is raised with
+        `maybe` True. `checked`: the shape of the answer is checked (`answer_shapes.py`), and AnswerOdd is raised when
+        the shape is wrong. The other errors of `call` are ForgeLimited, ForgeUnreachable, ForgeAccessRefused,
+        ForgeRefused, and IssueUnreadable for an archived repository. In a scope of `reads` the same GET is sent to
+        GitHub only once until a change is sent.
         """
         if (known := self.reads.find(verb, path, query)) is not None:
             return known

@@ -244,7 +244,7 @@ def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
 
 def reviewer_of(items: TaskItems, key: TaskKey, project: Project) -> int | None:
     """The id of the person who asked for the work, to make that person the reviewer; None if the person has no
-    permission, or uses the own account.
+    permission, or if the account is that of this program.
 
     The bot label that started the task may be off the issue already, but GitLab still lists the event by which the
     label was added. If GitLab lists no event by which the bot label was added, the author of the issue counts as the
