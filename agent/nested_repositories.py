@@ -70,8 +70,8 @@ class _Judge:
         return filetree.printable(f"{self.folder}/{path}".lstrip("/"))
 
     def directory(self, place: str, *, common: bool = True) -> Iterator[str]:
-        """Check a git directory in a work tree. `common`: the refs of this git directory may be in another one, which
-        its file `commondir` names.
+        """Check a git directory in a work tree. With `common`, the refs of this git directory may be in another one,
+        which its file `commondir` names.
         """
         for name, largest in READ.items():
             yield from self.file(f"{place}/{name}", largest, ref=name == "HEAD")

@@ -34,7 +34,8 @@ NAMESPACES: dict[str, Retrieval] = {
     "/episodes/{actorId}/": {"top_k": 3, "relevance_score": 0.5},
     "/reflections/{actorId}/": {"top_k": 3, "relevance_score": 0.5},
 }
-"""The namespaces of records that are searched by default, with their limits, by docs/design/memory.md."""
+"""The namespaces of records that are searched by default, with their limits, as docs/design/memory.md prescribes
+them."""
 
 
 class Extraction(Section):

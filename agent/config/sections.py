@@ -279,7 +279,8 @@ class Setup(Section):
 
 
 class Workspace(Section):
-    """The keys for work trees: where they start, what is installed in them, and which remain after the end."""
+    """The keys for work trees: where they start, what is installed in them, and which remain after the end of their
+    task."""
 
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class QuorumState:
     """`alive`: the number of reviewers that have not failed. `quorum`: the number of reviewers that must vote.
-    `partial_results`: in this phase some reviewers have answered and some have failed. `retries_left`: the number of
-    requests that all reviewers together may still repeat after an invalid answer."""
+    `partial_results` is True if a reviewer has answered in this phase and another has failed in this phase or before.
+    `retries_left`: the number of requests that all reviewers together may still repeat after an invalid answer."""
 
     alive: int
     quorum: int

@@ -74,8 +74,8 @@ class EffectStore(Store):
 
         If no receipt is recorded and `look_up` finds none, an intent is written and synced, `do` runs, and its result
         is recorded as the receipt. Errors of `look_up` or `do` are raised; the intent stays, and the next call looks
-        the effect up first. `is_new`: the caller knows that no other process has caused the effect, so `look_up` is
-        called only if the task's folder has an intent.
+        the effect up first. With `is_new` the caller knows that no other process has caused the effect: then `look_up`
+        is called only if the task's folder has an intent.
         """
         found = self.receipt(name)
         if found is not None:

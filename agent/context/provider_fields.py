@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "provider_fields"
 OURS = MESSAGE
-"""Keys that a provider field of a message must not have: those of its wire form and of its record.
+"""Keys that a provider field of a message must not have: the keys of the message in a request and in its record.
 
 A message with a provider field that has the name of a key of its record is refused before it is sent
 (`message_list_check.py`).

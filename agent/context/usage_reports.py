@@ -3,7 +3,8 @@ request.
 
 A server reports the tokens of the prompt and the tokens of the answer. The next request contains the same prompt and
 the part of the answer that is sent again, usually without its thinking (docs/wire.md, "Usage"). `MessageIndex` passes
-its records to this class; only reports after the newest cut count.
+its records to this class; a report counts only if it came after the second newest compaction, with an answer that no
+compaction has left out.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class UsageReports:
     `kept_cost` is the estimate for the same messages.
 
     `is_partial` is True if the server seems to report only uncached tokens: it reported a later, longer prompt of the
-    same view as hardly longer, or as shorter.  `skips_fields`: the prompts that the server reports do not grow by the
-    provider fields that are sent back.
+    same view as hardly longer, or as shorter.  `skips_fields` is True if the prompts that the server reports do not
+    grow by the provider fields that are sent back.
     """
 
     read: int = 0
@@ -94,8 +95,8 @@ class UsageReports:
     def add_answer(self, record: Json, cost: MessageCost, *, view: int, is_kept: bool, holds: bool) -> None:
         """Add the report that came with an answer, before the answer itself is added (`add_message`).
 
-        `view` identifies the view between two compactions; `is_kept`: the prompt belongs to the view that the newest
-        compaction changed; `holds`: the prompt belongs to the present view.
+        `view` identifies the view between two compactions; `is_kept` is True if the prompt belongs to the view that the
+        newest compaction changed, `holds` if it belongs to the present view.
         """
         usage = record["usage"]
         prompt = int(usage.get("prompt_tokens") or 0)

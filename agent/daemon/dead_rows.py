@@ -38,7 +38,7 @@ class DeadRows:
     """The rows of dead workers of one base_dir.
 
     `children` are the workers of this daemon.  `owed` maps a uuid to the pid of a worker that could not release its row
-    itself; each sweep tries it again.
+    itself; each sweep tries to release the row.
     """
 
     def __init__(
@@ -65,8 +65,9 @@ class DeadRows:
         self.owed: dict[str, int] = {}
 
     def requeue(self) -> None:
-        """Make one sweep: write the rows that are owed, restore lost rows and folders, requeue running rows with a dead
-        holder after the processes that the holder left have been killed, and move folders of closed rows."""
+        """Make one sweep: release the rows that a worker could not release itself, restore lost rows and folders,
+        requeue running rows with a dead holder after the processes that the holder left have been killed, and move
+        folders of closed rows."""
         self._settle_owed()
         self._restore_lost()
         self.ledger.repair_future_times()

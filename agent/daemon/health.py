@@ -41,9 +41,9 @@ MOST_DELAYS = 200
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`live`: a daemon exists and its loop runs.
+    """`live` is True if a daemon exists and its loop runs.
 
-    `ready`: the daemon starts tasks as they come.  `why`: the reasons why the daemon starts no tasks.
+    `ready` is True if the daemon starts tasks as they come.  `why`: the reasons why the daemon starts no tasks.
     `delays`: the tasks, by uuid, for which the daemon starts no worker yet.
     """
 

@@ -67,7 +67,8 @@ JSON, HTML = "application/json", "text/html"
 
 
 class Site:
-    """The web site about one base_dir. `has_actions`: pages have buttons that stop, pause, resume and retry tasks."""
+    """The web site about one base_dir. With `has_actions`, pages have buttons that stop, pause, resume and retry
+    tasks."""
 
     def __init__(self, settings: Settings, access: Access, *, has_actions: bool = False) -> None:
         self.settings = settings

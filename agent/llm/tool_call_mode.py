@@ -185,9 +185,9 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                # Tool calls that follow prose are not run. With the setting `auto`, the system prompt asks the model
-                # for calls as text from now on, where sentences may precede a call; otherwise no call of a model that
-                # writes sentences before its calls would be run.
+                # Tool calls that follow prose in a form of `text_call_formats.py` are not run. With the setting `auto`,
+                # the system prompt asks the model for calls as text from now on, where sentences may precede a call;
+                # otherwise no call of a model that writes sentences before its calls would be run.
                 self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)

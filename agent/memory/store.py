@@ -303,7 +303,7 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing_preferences.py`), in at
         most `standing_preferences.TOKENS` tokens."""
-        # The namespace of facts is not included, since it may have thousands of records.
+        # Only namespaces of preferences have standing records: a namespace of facts may have thousands.
         templates = self.retrieval_config.items()
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._reading() as parts:

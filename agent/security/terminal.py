@@ -35,7 +35,7 @@ def plain_json(text: str) -> str:
     r"""JSON equal to the JSON `text`, but safe to print: each character that `strip_terminal_controls` removes by a
     rule is escaped, as `\u009b` or as a surrogate pair.
 
-    In valid JSON, such characters can be only inside strings.
+    In valid JSON, the characters that are escaped can be only inside strings.
     """
     bad = _unsafe(text)
     return invisible_characters.replaced(text, bad, _escape)[0] if bad else text

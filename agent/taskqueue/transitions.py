@@ -5,7 +5,7 @@ each status.
     queued → paused ← running          paused → queued
     queued, paused → stopped           queued → failed (it can never start)
 
-A request that the holder of a running row has not executed takes effect when the holder puts the row back or dies
+A request that the holder of a running row has not executed takes effect when the holder releases the row or dies
 (`status_after_release`).
 
 The functions of `transitions.py` are pure. A closed row never becomes open again: a new run of the same issue gets a
@@ -40,8 +40,8 @@ def check(uuid: str, was: Status, to: Status) -> None:
 
 
 def status_after_release(requested: str | None) -> Status:
-    """The new status of a running row when its holder dies or puts it back.  A request in the row is executed at once,
-    because otherwise the request would wait for the next holder, perhaps for hours."""
+    """The new status of a running row when its holder dies or releases the row.  A request in the row is executed at
+    once, because otherwise the request would wait for the next holder, perhaps for hours."""
     match requested:
         case "stop":
             return Status.STOPPED

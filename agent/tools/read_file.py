@@ -38,7 +38,8 @@ _CALL = re.compile(r"(tools|messages):([0-9]{1,9})")
 
 
 def detect_file(descriptor: int, size: int) -> tuple[TextEncoding | None, str | None]:
-    """(form, None) for a text file, (None, kind) for a binary file, (None, None) for text in an unknown encoding."""
+    """(encoding, None) for a text file, (None, kind) for a binary file, (None, None) for text in an unknown
+    encoding."""
     sample = os.pread(descriptor, SAMPLE, 0)
     kind = file_types.binary_kind(sample)
     if kind is not None:

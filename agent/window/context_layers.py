@@ -54,8 +54,8 @@ class ContextMetadata:
     `cut` describes the effect of compactions: the strategy, the number of the last message that was left out, and that
     of the last tool result that was masked; None if there was no compaction.
 
-    `needs_compaction`: the planned request is over `token_limit` and a compaction can help.  `missing` names the layers
-    of long-term memory that were unavailable when the task began.
+    `needs_compaction` is True if the planned request is over `token_limit` and a compaction can help.  `missing` names
+    the layers of long-term memory that were unavailable when the task began.
     """
 
     working_memory_count: int

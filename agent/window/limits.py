@@ -84,8 +84,8 @@ class WindowLimits:
         """The token limits of the configured model, or of another `provider` and `model`.
 
         `client_window` is the loaded window that the server reports, `learnt` the one learnt from an error; None if
-        unknown. `exact`: the token counter has the model's own vocabulary. Raises ConfigError if an environment
-        variable for a window is not a whole number above 0.
+        unknown. `exact` is True if the token counter has the model's own vocabulary. Raises ConfigError if an
+        environment variable for a window is not a whole number above 0.
         """
         tokens, said = configured_window(settings, provider, model)
         assembler = settings.assembler

@@ -78,7 +78,7 @@ class ProgramCall:
     """A program with its arguments, as a simple command starts it.
 
     `directory` is relative to the work tree.  `around` is everything else that affects the program: variables, another
-    user, its input.  `proved`: exit code 0 of the whole command proves that this program succeeded.
+    user, its input.  `proved` is True if exit code 0 of the whole command proves that this program succeeded.
     """
 
     words: tuple[str, ...]

@@ -38,8 +38,8 @@ def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
 
 
 def close_row(run: TaskRun, ending: FinalState, *, untold: bool = False) -> None:
-    """Write the end of the task into the row and move the task's folder. `untold`: the end was not posted on the issue,
-    so the daemon has to post it."""
+    """Write the end of the task into the row and move the task's folder. `untold` is True if the end was not posted on
+    the issue, so that the daemon posts it."""
     run.ended = ending.status
     run.replica.close()
     if ending.status is Status.COMPLETED:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 class GitHubAdapter(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
-    of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
-    requests are read. `signs_commits`: GitHub makes the commits and signs them. Each poll of GitHub has a new task
-    getter, so the adapter stores the facts that a later poll needs: `told` (the problems that were reported already),
-    `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the lists that GitHub did
-    not answer). `asked_by`: task → the account that asked for its work, None if it is unknown. `states`: task → (the
-    time of the issue's last change for which its events were read, whether the bot was unassigned)."""
+    of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci` is True if the
+    adapter reads the checks of pull requests, `signs_commits` if GitHub makes the commits and signs them. Each poll of
+    GitHub has a new task getter, so the adapter stores the facts that a later poll needs: `told` (the problems that
+    were reported already), `askers` (state of a waiting issue → account that asked for the work) and `unanswered` (the
+    lists that GitHub did not answer). `asked_by`: task → the account that asked for its work, None if it is unknown.
+    `states`: task → (the time of the issue's last change for which its events were read, whether the bot was
+    unassigned)."""
 
     section: Any
     wire: GitHubWire
