@@ -23,9 +23,11 @@ LANGUAGES = (
     *("structurizr", "svgbob", "symbolator", "tikz", "umlet", "vega", "vegalite", "wardleymap", "wavedrom", "wireviz"),
 )
 _NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
-_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))(?:[^\S\n]|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
+_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))(?>(?:[^\S\n]|&\w{{1,32}}+;)*){_NAME}", re.IGNORECASE)
 """Matches a code fence, and white space behind it (also as an entity, `&nbsp;`), if one of LANGUAGES follows."""
-_ATTRIBUTE = re.compile(rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))(?:\s|&\w{{1,32}}+;)*+{_NAME}", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))(?>(?:\s|&\w{{1,32}}+;)*){_NAME}", re.IGNORECASE
+)
 """Matches the end of `lang=` or `language-`, and a quote or white space behind it, if one of LANGUAGES follows, as in
 `<pre lang="plantuml">` and `<code class="language-plantuml">`."""
 
