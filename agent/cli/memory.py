@@ -449,7 +449,7 @@ def forget(
 
 
 def _session(state: CliState, store: MemoryStore, prefix: str) -> str:
-    """The uuid of the task, in memory or else in the ledger, of which the uuid begins with `prefix`. Raises UsageError
+    """The uuid that begins with `prefix`, of a task in memory, or else of one in the ledger. Raises UsageError
     if no uuid begins with `prefix`, or if several do."""
     from agent.wiring.wiring import Wiring
 

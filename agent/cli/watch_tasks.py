@@ -66,7 +66,8 @@ def look_at(wiring: Wiring, status: str | None, limit: int | None, *, notes: boo
 
 
 def waiting_lines(look: Look) -> list[str]:
-    """Lines about the reasons why tasks wait: a line for each reason, with the tasks that have it; then the notes."""
+    """Lines about the reasons why tasks wait: a line for each reason, with the tasks that have it; then a line for each
+    condition that holds back several tasks."""
     by_text: dict[str, list[str]] = {}
     for row in look.rows:
         if (reason := look.reasons.get(row.uuid)) is not None:

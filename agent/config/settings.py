@@ -261,7 +261,7 @@ class Settings(Section):
         """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
 
         The dotted key of a forge's token is `github.0.token` if the section `github` has several hosts, else
-        `github.token`. The mapping is computed at each access, because few processes need it.
+        `github.token`. The mapping of origins is computed at each access, because few processes need it.
         """
         return {key: self._origins.get(key, "default") for key, _, _ in self.values()}
 

@@ -38,7 +38,7 @@ class OneOf:
 
     With `dotted`, the value may name a plug-in, as `package.module:Class` or in the form that `dotted` describes. With
     `schemes`, the value may be an address with one of these schemes; with `addressed`, an address with a plug-in
-    (`package.module:function://…`).
+    as its scheme (`package.module:function://…`).
     """
 
     names: tuple[str, ...]

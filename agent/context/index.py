@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
-"""Strategies of compactions that omit messages; the others shorten messages or replace the briefing."""
+"""Values of `strategy` in compactions.jsonl that omit messages; the others shorten messages or replace the briefing."""
 
 BESIDE = frozenset(("trim", "brief"))
-"""Strategies of compactions that do not change older messages: a trim changes the newest turn only, a brief replaces
-the briefing."""
+"""Values of `strategy` in compactions.jsonl that do not change older messages: a trim changes the newest turn only, a
+brief replaces the briefing."""
 
 MOST_NOTES = 512
 """The maximum number of the model's answers with text of which the offsets are stored, the newest ones."""

@@ -79,9 +79,9 @@ class PolledSource:
 class Pollers:
     """`lost` is set when rows are known to be lost from the ledger, and each poller gets this signal.
 
-    `surviving` makes a context manager that reports errors in one round of a thread. `wake` is called when the ledger
-    has new tasks, `is_over` returns whether the threads must end, and `tells` returns whether the ledger reports
-    changes of rows to the daemon.
+    `surviving` makes a context manager for one round of a thread: it reports an error of the round, and the thread
+    continues. `wake` is called when the ledger has new tasks, `is_over` returns whether the threads must end, and
+    `tells` returns whether the ledger reports changes of rows to the daemon.
     """
 
     def __init__(

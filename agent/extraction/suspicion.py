@@ -1,8 +1,9 @@
 """Decides whether a new memory goes into quarantine, where it stays until a person promotes it.
 
 A memory is data, but a model may follow an instruction in it.  The text of a memory therefore goes into quarantine if
-it has an instruction with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A
-useful memory needs no instruction with an address, no credential, no role marker and no phrase of prompt injection.
+it contains a credential, the marker of a chat role, a phrase of prompt injection, or an instruction with an address.  A
+useful memory needs no credential, no marker of a chat role, no phrase of prompt injection, and no instruction with an
+address.
 """
 
 from __future__ import annotations

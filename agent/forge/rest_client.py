@@ -199,7 +199,7 @@ class RestClient(ABC):
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`. The file of CA certificates is written again first if one of its sources has changed. `ca_file` is
+        `ca_file`. If one of the sources of that file has changed, the call writes the file again. `ca_file` is
         None if the section has no setting `ca_file`; then the default certificates are used."""
         return None if self.trust is None else self.trust.file()
 

@@ -233,7 +233,7 @@ def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
 
 
 def _is_held(row: Row) -> bool:
-    """Whether the row waits for the process that added it, and nobody has offered it to workers."""
+    """Whether no worker may take the row yet: the process that added it has not offered it to workers."""
     return row.status is Status.QUEUED and row.attempt == 0 and row.not_before is not None
 
 

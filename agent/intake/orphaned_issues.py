@@ -52,9 +52,9 @@ SECONDS = 6 * 3600.0
 OTHERS_SECONDS = 45.0
 """Seconds to wait after the loss of a shared ledger before issues are compared with the ledger.
 
-In the OTHERS_SECONDS after the loss of a ledger each host restores its rows from its folders, and workers notice that
-they have no row. A task that was queued under its old uuid before OTHERS_SECONDS have passed would start from the
-beginning although its conversation exists on another host.
+In the OTHERS_SECONDS after the loss of a ledger each host restores its rows from its folders, and workers without
+a row notice this and end. A task that was queued under its old uuid before OTHERS_SECONDS have passed would start from
+the beginning although its conversation exists on another host.
 """
 
 AWAY_SECONDS = 60.0

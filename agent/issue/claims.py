@@ -7,12 +7,12 @@ to a host, and any process can find it after a crash. A claim is *live* until th
 posted, or until the local ledger says that the task has ended. Among several live claims on an issue the oldest one
 wins, in the forge's order of comments. A daemon of which the claim did not win deletes its claim and gives up its row.
 
-A forge may make an older comment visible after a younger comment (two transactions). After a daemon has posted a claim,
-it therefore waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its claim has
-won. A daemon that has a claim on a waiting issue changes the issue's label at its next poll at the latest. If a waiting
-issue has a claim and nothing happened on the issue for the time `quiet_of`, the daemon of the claim is regarded as
-dead, and the next daemon that claims the issue removes this claim. If the task of a removed claim resumes later, it
-finds the claim of another task in place of its own, and ends.
+A forge may show an older comment later than a younger one, since two transactions write them. After a daemon has posted
+a claim, it therefore waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its
+claim has won. A daemon that has a claim on a waiting issue changes the issue's label at its next poll at the latest. If
+a waiting issue has a claim and nothing happened on the issue for the time `quiet_of`, the daemon of the claim is
+regarded as dead, and the next daemon that claims the issue removes this claim. If the task of a removed claim resumes
+later, it finds the claim of another task in place of its own, and ends.
 
 The id of a comment that requests a new task (`started_by`) is part of a second marker in the progress comment, so that
 the requesting comment starts only one task, even if that task has ended before another daemon reads the comment.

@@ -56,9 +56,9 @@ class Sockets:
         """A context manager for sending the body of a request.
 
         A model server may answer before it has read the whole body of a request (with 413 or 401), and then close the
-        connection or stop reading. So that an answer that arrives before the request was sent completely is used, the
-        context manager `sending` raises BrokenPipeError, after which urllib3 reads the answer. A time-out before any
-        answer is raised unchanged.
+        connection or stop reading. If sending fails because the connection was closed, or while an answer has already
+        begun to arrive, `sending` raises BrokenPipeError; urllib3 then reads the answer. A time-out before any answer
+        is raised unchanged.
         """
         self.sent = True
         sock.settimeout(self.patience)  # the time-out for sending replaces the time-out for connecting

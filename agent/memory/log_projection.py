@@ -2,8 +2,8 @@
 tables.
 
 Each operation of the log has one method in `LogProjection`; the tables that are made from the log are changed only by
-applying an entry, except that `schema.py` makes them again.  Writers (`records.py`, `events.py`) make all decisions
-before they append an entry.
+applying an entry, except that `schema.py` makes them again.  Writers (`records.py`, `events.py`) decide everything
+before they append an entry, so that applying an entry decides nothing.
 """
 
 from __future__ import annotations

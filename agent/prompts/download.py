@@ -73,8 +73,8 @@ def mark_of_download(settings: Settings) -> tuple[str, float]:
 
 
 def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
-    """Parse a document with templates; returns (for each template a description of its place and its fields, the
-    schemas). Raises TemplateRefused."""
+    """Parse a document with templates; returns (a list with, for each template, a description of its place for messages
+    and its fields; the mapping `schemas`). Raises TemplateRefused."""
     document = parse_json(where, text)
     if not isinstance(document, dict) or set(document) - {"templates", "schemas"}:
         raise TemplateRefused(f"{where}: it must be one object with `templates` and `schemas`")
@@ -161,7 +161,7 @@ def _request_document(url: str, etag: str) -> tuple[bytes, str] | None:
 
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", **({"If-None-Match": etag} if etag else {})}
     session = requests.Session()
-    session.auth = _no_login  # without this, `requests` would send credentials from ~/.netrc
+    session.auth = _no_login  # keeps `requests` from sending credentials from ~/.netrc
     try:
         with session, session.get(url, headers=headers, timeout=TIMEOUTS, stream=True, allow_redirects=False) as answer:
             if answer.status_code == requests.codes.not_modified and etag:

@@ -88,9 +88,9 @@ class Inert:
         """Make the body of a pull request inert.
 
         The body is treated as a commit message too, since a squash merge can turn it into one, in which code is not
-        recognised (docs.github.com "Configuring commit squashing"). The rules for commit messages are therefore applied
-        to the whole body of a pull request, code included. GitLab also searches the whole body for closing keywords;
-        inside code only the keyword is separated from its reference."""
+        recognised (docs.github.com "Configuring commit squashing"). Because the body may become a commit message, the
+        rules for commit messages apply to the whole body of a pull request, code included. GitLab also searches the
+        whole body for closing keywords; inside code only the keyword is separated from its reference."""
         return closed(
             "".join(
                 self._unskipped(self._replace(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
@@ -150,7 +150,7 @@ class Inert:
             address = address[: end.end()] + self._still_signs(address[end.end() :])
         if _OF_ITEM.search(address) is None:
             return address
-        if not code or "`" in found.string:  # a backtick in the text could pair with one of the code
+        if not code or "`" in found.string:  # a backtick here could pair with one around the address
             return _OF_ITEM.sub(rf"\g<0>{APART}", address)
         shown = address.rstrip(".,;:!?)]*_")
         rest = address[len(shown) :]

@@ -255,8 +255,8 @@ class ContextCompressor:
     def _means(self) -> Mapping[str, Callable[[CompactionNeed], int | None]]:
         """The method that applies each means of compaction, by its name.
 
-        Each of the methods for a means returns the id of the summary that it made, 0 if it made no summary, or None if
-        it did not free enough.
+        Each method returns the id of the summary that it made, 0 if it freed enough without a summary, or None if it
+        did not free enough.
         """
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 

@@ -73,7 +73,7 @@ class Wiring:
 
     @cached_property
     def learnt(self) -> LearntModels:
-        """Facts that were learnt about models on their servers."""
+        """The stored facts that earlier runs have learnt about each server and model, such as a refused parameter."""
         return LearntModels(self.db)
 
     @cached_property

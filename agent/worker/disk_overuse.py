@@ -197,8 +197,8 @@ class DiskOveruse:
 
         `free_space` removes the largest or newest files first, and returns sentences about the removed files. After the
         removal `free_space` releases the lock, and the other tasks check the disk again. If no check has chosen this
-        task to end because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if
-        the disk is still full, all files that commands left are removed."""
+        task to end because of the full disk, no file is removed. With `whole` True, because a
+        commit of the remaining files failed, all files that commands left are removed if the disk is still full."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:

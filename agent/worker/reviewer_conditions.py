@@ -1,4 +1,4 @@
-"""Reads the conditions of the reviewers from the conversation of a task: messages of the kind `condition`."""
+"""Reads the conditions of CONDITIONAL votes from the conversation of a task: messages of the kind `condition`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 class ForgejoAdapter(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings. Each poll of Forgejo has a
-    new task getter, so `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter."""
+    new task getter, so the adapter stores what a later poll needs: `told` (the problems that were reported already),
+    `askers` (state of an issue → who asked for work on it) and `unanswered` (the lists that Forgejo did not answer)."""
 
     section: Any
     wire: ForgejoWire
