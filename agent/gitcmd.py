@@ -318,7 +318,7 @@ def git(
         raise GitError(
             f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
         )
-    if done.returncode < 0:  # raised even without `check`: a killed git has not answered "no"
+    if done.returncode < 0:  # also with `check` False, since a killed git has not answered "no"
         raise GitKilled(
             f"{what} was killed by signal {-done.returncode} (out of memory? see the system's log)",
             returncode=done.returncode,

@@ -83,7 +83,7 @@ def worst(checks: Iterable[DoctorCheck]) -> int:
 
 
 def _parts(settings: Settings | None) -> Iterator[tuple[str, Iterator[DoctorCheck]]]:
-    """(name, findings) of each part of `doctor`. A part is checked only while its findings are read."""
+    """(name, findings) of each part of `doctor`. A part is not checked before the caller reads its findings."""
     yield "python", python()
     yield "git", git()
     yield "sqlite", sqlite()

@@ -1,10 +1,10 @@
 """Finds the issue for `solve`: an issue of the tracker, an issue of a forge by its address, or a text for which a
 private tracker is made.
 
-Without `--repo`, `solve` works on an issue of the tracker or of a forge in its own place, as if the issue had the
-label. With `--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue, unless
-it is an issue of the tracker and `--repo` names the issue's own repository. A file that is no issue of the tracker
-always gets a private tracker.
+Without `--repo`, `solve` works on an issue of the tracker or of a forge in the repository of the issue, as if the issue
+had the label. With `--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue,
+unless it is an issue of the tracker and `--repo` names the issue's own repository. A file that is no issue of the
+tracker always gets a private tracker.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The token budget of a request covers the whole request: system prompt, schema, texts, and the tokens of the answer. The
 question, the change and the conditions that reviewers set for an earlier version of the change are never shortened; if
-they do not fit, no vote is possible. Of the tokens that remain, the statements of the reviewers get at most half, or
-more if their votes and objections need more (their reasons are shortened before their objections); inputs such as the
-issue share the rest.
+they do not fit, no vote is possible. Of the tokens that these parts leave of the budget, the statements of the
+reviewers get at most half, or more if their votes and objections need more (their reasons are shortened before their
+objections); inputs such as the issue share the rest.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ def context_for(settings: Settings) -> ForkServerContext:
     context.set_forkserver_preload(
         [
             *LedgerKind.from_settings(settings).preload,
-            # imported first, since this module must import `requests` before the package of a tokenizer does
+            # before the modules of tokenizers, since it must import `requests` before the package of a tokenizer does
             "agent.llm.transport",
             *modules_for([settings.provider().model, *([summary] if summary else [])]),
             *(["agent.observe.otlp"] if settings.observe.otlp else []),
             *(["agent.prompts.loader"] if settings.prompts.is_set else []),
             *(["agent.daemon.preload_memory_package"] if settings.memory.enabled else []),
-            "agent.daemon.preload",  # must be the last module, since it freezes all objects that exist
+            "agent.daemon.preload",  # must be imported last, since its import freezes all existing objects
         ]
     )
     return context

@@ -217,7 +217,7 @@ class CommentPoller:
             return self._read_waiting(row)
         comments = _said_to(row, self._comments(row))
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
-            return ReadChange(row)  # another daemon, with a ledger of its own, has the issue and reads the comments
+            return ReadChange(row)  # another daemon, with its own ledger, works on the issue and reads the comments
         for asking in (one for one in comments if self._starts(row, one)):
             if will_start(self.intake, row.key, asking.id):
                 self.seen.show(row.key, asking)

@@ -202,7 +202,7 @@ class PostgresDatabase:
             try:
                 return self._repeated(once, repeatable=repeatable)
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # the statements of `remake` itself must not call it again
+                remake, self.remake = self.remake, None  # the statements of `remake` must not call `remake`
                 try:
                     if remake is None or not _lacks_table(error):
                         raise

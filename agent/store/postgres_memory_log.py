@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = 10_000
 """Milliseconds for which each of three attempts waits until another host has finished its write."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a transaction of the memory log. The server waits so
-long because a host, inside such a transaction, also updates its own memory.db; a host that disappears in a transaction
-delays the writes of others at most for this time."""
+"""Milliseconds without a statement after which the server ends a transaction of the memory log. The time is that long
+because a host also updates its own memory.db inside a transaction of the memory log; a host that disappears in a
+transaction delays the writes of others at most for this time."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
 
@@ -32,8 +32,9 @@ class MemoryLogDatabase(PostgresDatabase):
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL releases the advisory lock of a transaction only after the commit has become visible. When an entry of
-    the log gets a number, all entries with lower numbers are therefore visible already."""
+    """PostgreSQL releases the advisory lock of a transaction only after the commit has become visible. Transactions
+    that add entries to the log hold this lock, so when an entry gets a number, all entries with lower numbers are
+    visible already."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 

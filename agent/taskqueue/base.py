@@ -519,7 +519,7 @@ class BaseLedger(Protocol):
     ) -> Uuids:
         """Put back the rows of dead holders, as `release` does; returns the uuids of the rows that are queued now.
 
-        Every row that became `paused`, `stopped` or `failed` instead is passed to `on_settled`.
+        Every row of a dead holder that became `paused`, `stopped` or `failed` is passed to `on_settled`.
 
         Whether the holder of a row is dead is decided by `is_alive` alone if the holder has this base_dir, even if the
         lease is old, and by the lease alone if the holder has another base_dir.  A row without a lease (of a program
@@ -533,8 +533,8 @@ class BaseLedger(Protocol):
         unless `publish` returns True. The counters in a row are written once a turn, so they may be out of date. For a
         row for which `is_alive` decides, the function `tool_calls` therefore returns the number of tool calls in the
         task's folder, and the row is updated with this number. Before a row becomes `failed` after three deaths,
-        `publish` is called with the error code and message. If `publish` returns True, the row is queued once more
-        instead, for an attempt that publishes the work.
+        `publish` is called with the error code and message. If `publish` returns True, the row does not fail and is
+        queued once more, for an attempt that publishes the work.
         """
         ...
 
@@ -642,7 +642,7 @@ class BaseLedger(Protocol):
         """After this call every task that ends through this object becomes due for long-term memory, if a worker has
         worked on it.
 
-        `LedgerKind.open` calls this if long-term memory is enabled.
+        `LedgerKind.open` calls `remember_ends` if long-term memory is enabled.
         """
         ...
 
@@ -663,7 +663,7 @@ class BaseLedger(Protocol):
     def delay_extraction(self, uuid: str, until: datetime | str, later: datetime | str) -> bool:
         """Move the time at which an extraction that was taken over becomes due again from `until` to `later`: to have
         more time for it, or to leave it to a later attempt.  Returns False, and changes nothing, when the caller no
-        longer has the extraction (its time is not `until`)."""
+        longer has the extraction (the time in the row is not `until`)."""
         ...
 
     def mark_extracted(self, uuid: str, until: datetime | str) -> bool:

@@ -33,12 +33,12 @@ def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
 
     If `text` lacks no name of the previous summary, or that summary has fewer than SECTIONS names, the result is
     `text`. If `text` contains enough names (KEPT_SHARE), lines of the previous summary with missing names are added as
-    far as they fit into `budget` tokens. If `text` contains fewer names, candidates are tried, first within the budget,
-    then within the budget and its tolerance: all lines of both summaries (only if `text` has less than HALF of the
-    names), then the whole `text` with those lines of the previous summary that contain missing names. If no candidate
-    fits, the result is the previous summary, or those of its lines that are needed for the names, with the first lines
-    of `text`. If `text` contains fewer names than KEPT_SHARE demands, and has only lines of the previous summary, the
-    result is the previous summary. Raises BadSummary if nothing with enough names fits.
+    far as they fit into `budget` tokens. If `text` contains fewer names than KEPT_SHARE demands, candidates are tried,
+    first within the budget, then within the budget and its tolerance: all lines of both summaries (only if `text` has
+    less than HALF of the names), then the whole `text` with those lines of the previous summary that contain missing
+    names. If no candidate fits, the result is the previous summary, or those of its lines that are needed for the
+    names, with the first lines of `text`. If `text` contains fewer names than KEPT_SHARE demands, and has only lines of
+    the previous summary, the result is the previous summary. Raises BadSummary if nothing with enough names fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)

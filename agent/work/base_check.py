@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = "checks"
 VERSION = 2
-"""This number must be increased when the meaning of a cached verdict's content changes."""
+"""The version of the content of cached verdicts; it must be increased when the meaning of that content changes."""
 
 LOOK_SECONDS = 0.5
 

@@ -1,5 +1,5 @@
 """Determines whether a commit will include a file of the work tree, and if not, why; this is checked when a tool writes
-the file, and at the end.
+the file, and at the delivery.
 
 An ignore rule, a submodule's folder or a nested repository excludes a file from every commit, and git prints no message
 about that. The tools check each path that they write (`why_left_out`), and the delivery compares the written files with

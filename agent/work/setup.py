@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Run = Callable[[str, Path, Path, tuple[AllowedHost, ...], Mapping[str, str], float], Finished]
 
 VERSION = 3
-"""This number must be increased when the meaning of a cached set-up's content changes."""
+"""The version of the content of cached set-ups; it must be increased when the meaning of that content changes."""
 
 OS_RELEASE = Path("/etc/os-release")
 
@@ -337,7 +337,7 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
     """New files of the set-up that no ignore rule matches: a commit must not include them as work of the task. If there
-    are more than MANY, the path of a wholly new folder replaces the paths of its files."""
+    are more than MANY such files, the path of a wholly new folder replaces the paths of its files."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
     names = fields_of(done.output)

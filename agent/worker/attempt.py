@@ -2,8 +2,8 @@
 handler.
 
 A process that works on a task first makes the task's folder and takes its lock, which it holds as long as it works on
-the task. The process claims the row of the task after it has taken the lock of the task's folder. `Mode` describes the
-differences between the three callers.
+the task. The process claims the row of the task after it has taken the lock of the task's folder. `Mode` describes how
+runs by a worker, by `solve` and by `replay` differ.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
     the task yet, or because it could not write the row.
 
     A final error (`error_disposition.reading_of`) ends the task as failed, and the daemon posts the failure on the
-    issue. An interrupt at the terminal ends the task as stopped. After any other error the task is tried again after
-    AGAIN_SECONDS.
+    issue. An interrupt at the terminal ends the task as stopped. After an error that is neither final nor an interrupt,
+    the task is tried again after AGAIN_SECONDS.
 
     `unopened_in`: the folder of the task if the handler has not opened the task, else None. A task that an attempt
     could not open waits longer before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the

@@ -9,7 +9,7 @@ end (`ending completed finished`), so that on a host without the task's folder a
 not count as the request of a person. For work that the reviewers did not approve, the row's `outcome` also has the code
 of the review (`ending completed finished denied`): without the code, another host would mark the draft as ready.
 `worker/notify.py` composes and posts the texts of the end. If the forge could not be reached, `daemon/finalize.py`
-posts them later.
+posts these texts later.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class TaskLimits:
 
     def check_calls(self) -> Outcome | None:
         """The outcome for the first reached limit of a resource that tool calls use: time, memory, disk space. The loop
-        checks these limits between two tool calls of an answer. Turns, tokens and money are not checked between tool
-        calls: the last turn within those limits is executed completely."""
+        checks time, memory and disk space between two tool calls of an answer. Turns, tokens and money are not checked
+        between tool calls: the last turn within those limits is executed completely."""
         if (over := self.check_time()) is not None:
             return over
         if self.limits.memory is not None and self.ran_over():  # the kernel has killed a command, not this process

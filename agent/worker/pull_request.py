@@ -38,7 +38,7 @@ ROOM = 400
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The content that the pull request must show: the delivery, its title (None while the model works), and the end of
+    """The content that the pull request must show: the delivery, the title (None while the model works), and the end of
     the run."""
 
     report: Report
@@ -115,7 +115,7 @@ class PullRequest:
                 self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
             effect = PULL if pull is None else f"{PULL}-after-{pull.id}"
             if (opened := self._open_once(effect, wanted, after=pull, is_new=is_new)) is not None:
-                # a person may have opened this pull request of the branch just before
+                # `opened` may be a pull request that a person has opened for the branch just before
                 return opened if self.run.uuid in (opened.body or self.run.uuid) else self._update(opened, wanted)
             pull = self._find()
         if pull is None:
@@ -163,7 +163,7 @@ class PullRequest:
 
     def _request(self, wanted: Wanted, *, is_new: bool = False) -> PullRef:
         """Open the pull request on the forge, unless it is open; if the pull request is ready, the forge asks for the
-        review. `is_new`: the branch can have no pull request of this program (`_is_new`)."""
+        review. `is_new`: the branch cannot have a pull request of this program yet (`_is_new`)."""
         run, base = self.run, self.workspace.base
         name = run.publish_filter.title(wanted.title or self.issue.title)
         body = merged("", self._part(wanted, None), run.uuid, name)
