@@ -205,6 +205,5 @@ KNOWN_WINDOWS = {
 }
 """provider → (default model, its window in tokens).
 
-The windows of models other than these defaults are in `known_windows.py`, are configured, or are reported by the
-server.
+The window of a model that is not one of these defaults comes from `known_windows.py`, the configuration or the server.
 """

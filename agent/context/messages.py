@@ -231,10 +231,10 @@ class MessageStore:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
         `strategy` is mask, summary, window or reset. Except for a mask, `end_seq` is moved back if it would split a
-        group, also one with an open call. A `summary` is first added to the SummaryStore, then copied to messages.jsonl
-        (`usage`: the cost of writing it; `request`: the newest line of requests.jsonl that counts it). `keep_summary`:
-        the current summary stays in the view after a compaction of the kind window or reset. The order of the writes
-        is: summary, copy, sync, compactions.jsonl, sync; the line in compactions.jsonl is the commit. See
+        group, also a group with an open call. A `summary` is first added to the SummaryStore, then copied to
+        messages.jsonl (`usage`: the cost of writing it; `request`: the newest line of requests.jsonl that counts it).
+        `keep_summary`: the current summary stays in the view after a compaction of the kind window or reset. The order
+        of the writes is: summary, copy, sync, compactions.jsonl, sync; the line in compactions.jsonl is the commit. See
         `compaction.py`; `forecast` computes the effect of a compaction without committing it.
         """
         self._catch_up()
@@ -492,7 +492,8 @@ class MessageStore:
     def _derive(self) -> None:
         """Replace current.jsonl by a newly derived view.
 
-        If the replacement fails, the next use of the store tries it again, before it appends to the old view.
+        If current.jsonl cannot be replaced, the next use of the store tries that again, before it appends to the old
+        view.
         """
         self._stale = True
         self._view.replace(self._lines())

@@ -146,8 +146,8 @@ class StartHolds:
         self.ended = ended
         self.path = settings.base_dir / NAME
         self.known = {one.place: one for one in read(settings.base_dir)}
-        # Each hold goes on with a probe at once, since a person who restarted the daemon may have removed the cause of
-        # the failures.
+        # When a daemon starts, the next task at the place of each hold becomes a probe at once, since a person who
+        # restarted the daemon may have removed the cause of the failures.
         for one in self.known.values():
             one.until, one.probe = (clock.stamp() if one.until else ""), ""
 

@@ -38,8 +38,8 @@ TURN_SECONDS = 4.0
 """The maximum number of seconds that a reader waits for a new connection to the database server, or for the connection
 that another thread uses."""
 SILENT_SECONDS = 10.0
-"""Seconds after a vain wait of TURN_SECONDS in which no reader waits for a connection that another thread uses or
-opens."""
+"""After a reader waited TURN_SECONDS in vain, no reader waits during this number of seconds for a connection that
+another thread uses or opens."""
 
 
 class NoLedgerError(LedgerError):
@@ -115,7 +115,7 @@ class LedgerReader:
 
     def _take_turn(self) -> None:
         """Take the lock of the connection to the database server. Raises LedgerError when another reader still uses the
-        connection after TURN_SECONDS, or at once if SILENT_SECONDS have begun."""
+        connection after TURN_SECONDS, or at once during the SILENT_SECONDS after a vain wait."""
         is_used = self._lock.locked() or (self._opening is not None and not self._opening.done())
         if is_used and clock.monotonic() < self._silent_until:
             raise self._silent()

@@ -74,7 +74,8 @@ class OneHost(requests.Session):
         self.address = address
         # the library `requests` calls the hook for the answer to each redirect too
         self.hooks["response"].append(lambda answer, **_: read(answer))
-        # Without `_as_it_is`, the library `requests` would replace the token by a login in ~/.netrc.
+        # `_as_it_is` is an authentication that does nothing; without one, the library `requests` would replace the
+        # token by a login in ~/.netrc.
         self.auth = _as_it_is
         self.proxy: Proxy | None = None
 

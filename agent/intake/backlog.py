@@ -28,7 +28,8 @@ class Backlog:
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority
         self._waiting: dict[tuple[int, Party], deque[Task]] = {}
-        self._last: dict[Party, int] = {}  # party → a running number, which is given when a task of the party is taken
+        # party (person who asked, owner, repository) → number of the newest removal of one of its tasks, counted from 1
+        self._last: dict[Party, int] = {}
         self._numbers = count(1)
 
     def __len__(self) -> int:

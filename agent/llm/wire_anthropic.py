@@ -189,7 +189,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
             continue  # `[DONE]` and empty events, which gateways add, are ignored
-        # an error that a proxy sends may have neither an event name nor a `type`; a record with `error` is one
+        # an error that a proxy sends may lack both event name and `type`; each record with `error` counts as an error
         known = isinstance(record, dict) and not record.get("error")
         kind = record.get("type", event) if known else "error"
         if kind == "error":

@@ -6,11 +6,11 @@
     items.finish()
 
 An error of one item is reported once, and again when the text of the error has changed or the item has succeeded in
-between. An unexpected error is logged with its traceback as well. Errors in `WHOLE` concern a resource that all items
-share (disk, ledger, network). After an error of a class in `WHOLE` the loop continues, since a single item may have
-caused the error, and `finish` raises the first such error; only ForgeLimited ends the loop at once. After `IN_A_ROW`
-consecutive errors of a class in `WHOLE` the loop ends, unless `is_away` finds that the shared resource can be reached,
-so that the items are the cause.
+between. An error of an unexpected class is also logged with its traceback. Errors in `WHOLE` concern a resource that
+all items share (disk, ledger, network). After an error of a class in `WHOLE` the loop continues, since a single item
+may have caused the error, and `finish` raises the first such error; only ForgeLimited ends the loop at once. After
+`IN_A_ROW` consecutive errors of a class in `WHOLE` the loop ends, unless `is_away` finds that the shared resource can
+be reached, so that the items are the cause.
 """
 
 from __future__ import annotations

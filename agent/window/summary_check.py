@@ -59,8 +59,8 @@ LOOP_RATIO = 0.08
 Prose is compressed to 0.4 to 0.6 of its size, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
 FEW_SENTENCES = 6
 DISTINCT = 0.5
-"""If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other; if
-it has FEW_SENTENCES or more words, one word may be at most this share of them."""
+"""If a text has FEW_SENTENCES or more sentences and lines, at least the share DISTINCT of them must differ from each
+other; if it has FEW_SENTENCES or more words, one word may be at most the share DISTINCT of its words."""
 
 PROMPT_BLOCK = 24
 MESSAGE_BLOCK = 200
@@ -86,8 +86,8 @@ class BadSummary(MakimonoError):
 
 
 class TooLong(BadSummary):
-    """The error that a summary is over its budget, or was cut at the maximum length of an answer; a shorter one may be
-    requested once."""
+    """The error that a summary is over its budget, or was cut at the maximum length of an answer; a shorter summary may
+    be requested once."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """One line of the view: its bytes, its role and its tokens without the ratio; `is_word` marks a comment of a
+    """One line of the view: its bytes, its role and its tokens without the token ratio; `is_word` marks a comment of a
     person."""
 
     start: int
@@ -39,8 +39,8 @@ class ViewLine:
 class Selection:
     """The lines of the view that were selected.
 
-    `tokens` is the number of tokens of the lines, without the ratio; `working` is the number of lines that are messages
-    of the conversation.
+    `tokens` is the number of tokens of the lines, without the token ratio; `working` is the number of lines that are
+    messages of the conversation.
     """
 
     spans: tuple[Span, ...]

@@ -95,9 +95,9 @@ class TaskControl:
     def finish_work(self, outcome: Outcome) -> None:
         """Record that the model's work is over with `outcome` and its publication begins.
 
-        A request from before the end of the model's work has ended that work already, so it does not end the steps of
-        the publication. A limit that was reached while the model finished is ignored, so that the limit does not end
-        the check and the push of finished work.
+        A request to stop or pause from before the end of the model's work has ended that work already, so the request
+        does not end the steps of the publication. A limit that was reached while the model finished is ignored, so that
+        the limit does not end the check and the push of finished work.
         """
         if self.outcome is not None and self.outcome.end is End.LIMIT and outcome.end is not End.LIMIT:
             self.outcome = None

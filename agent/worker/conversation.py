@@ -63,7 +63,8 @@ class WindowOfResults:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the window; an error of the server may show that there are fewer."""
+        """The number of tokens of the model's window, which becomes smaller if an error of the server shows a smaller
+        window."""
         return self._window.limits.window
 
     @property
@@ -72,7 +73,7 @@ class WindowOfResults:
         return self._window.shares.results
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
+        """The number of tokens of a text, as the model's token counter counts."""
         return self._window.assembler.count(text)
 
 

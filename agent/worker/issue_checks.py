@@ -48,8 +48,8 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
 
     Raises EndedBefore if the forge shows the end of this task; TakenElsewhere if another daemon has the issue;
     IssueUnreadable if the text of the issue, or the branch of a fork, was changed after a person requested the task, or
-    if `security.block` refuses a text that the model has not read yet. For a task of `solve`, changes after the request
-    are not looked for.
+    if `security.block` refuses a text that the model has not read yet. For a task of `solve`, `check` accepts changes
+    after the request.
 
     Once the model has read the issue, it gets a later edit of the issue as a comment (`Forge.comments_since`). A later
     push to the branch of a fork does not move the work tree, which stays at the commit at which the task began.

@@ -179,4 +179,4 @@ def unread_of(reader: CheckReader, branch: str) -> tuple[str, ...]:
     try:
         return reader.read(branch).unread
     except ForgeError:
-        return ()  # the polls report an error of GitHub
+        return ()  # `doctor` omits an error of GitHub, since the polls report it
