@@ -150,8 +150,8 @@ def _answers(records: Iterable[Json]) -> int:
 
 
 def _window(messages: list[Json], count: int) -> list[Json]:
-    """The messages from the answer that begins the last `count` turns on; if the messages do not have more turns, all
-    messages, at most the newest `MOST_RECORDS`."""
+    """The messages of the last `count` turns, from the answer with which these turns begin; if `messages` has at most
+    `count` answers, its newest MOST_RECORDS messages."""
     answers = [number for number, one in enumerate(messages) if _is_answer(one)]
     if len(answers) > count:
         return messages[answers[-count] :]

@@ -25,7 +25,7 @@ import ssl  # noqa: F401 - imported here so that workers share the memory of its
 import jsonschema
 import setproctitle  # noqa: F401 - `proc.title` uses this module
 
-import agent.llm.transport  # imported first: it loads `requests` without a library that guesses encodings
+import agent.llm.transport  # imported first: it keeps `requests` from loading a library that guesses encodings
 
 # isort: split
 import agent.forge.local.forge

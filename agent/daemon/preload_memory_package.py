@@ -1,6 +1,6 @@
 """The modules of long-term memory for the forkserver, which imports them before `preload.py` while memory is on."""
 
-import agent.llm.transport  # imported first: it loads `requests` without a library that guesses encodings
+import agent.llm.transport  # imported first: it keeps `requests` from loading a library that guesses encodings
 
 # isort: split
 import agent.extraction.process  # noqa: F401

@@ -92,8 +92,8 @@ def _with_call(path: Path, window: FileWindow) -> FileWindow:
 
 
 def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> tuple[list[Json], list[str]]:
-    """Returns the entries that the page shows for these messages, and sentences about damaged lines in `tools.jsonl`,
-    `requests.jsonl` and `compactions.jsonl`."""
+    """Returns the entries that the page shows for the messages `records`, and sentences about damaged lines in
+    `tools.jsonl`, `requests.jsonl` and `compactions.jsonl`."""
     damage: list[str] = []
     calls = _numbered(folder / TOOLS, _whole(records, "tool_seq"), damage)
     requests = _numbered(folder / REQUESTS, _whole(records, "request"), damage)

@@ -1,13 +1,13 @@
 """Records feedback after a task: how people used the task's result changes the task's episode (a memory record) and the
 counts of the memory records that the task got.
 
-* The task's pull request was merged or closed.  The comment poller sees the end of the pull request in the answers that
-it reads for comments, without another request; it writes the end into the row (`Ledger.note_pull`), which makes the
-extraction due again.
-* Other people changed the task's branch before its pull request ended.  After the end of the pull request, one request
-for the refs of the remote shows whether the branch has other commits.
-* A person asked for more in a comment after the end of the task.  The extraction of the task that the comment started
-adds the comment to the earlier task's episode.
+* One kind of feedback is that the task's pull request was merged or closed. The comment poller sees the end of the pull
+  request in the answers that it reads for comments, without another request; it writes the end into the row
+  (`Ledger.note_pull`), which makes the extraction due again.
+* Another kind is that other people changed the task's branch before its pull request ended. After the end of the pull
+  request, one request for the refs of the remote shows whether the branch has other commits.
+* A third kind is that a person asked for more in a comment after the end of the task. The extraction of the task that
+  the comment started adds the comment to the earlier task's episode.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ class ChatClient(Learner, ABC):
         return {}
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise ContextOverflow if the server has cut the prompt off, although its answer is complete. The base class
-        accepts every answer. `plan` is None for a request outside the conversation."""
+        """Raise ContextOverflow if the server has cut the prompt off, although its answer is complete. In the base
+        class `validate` accepts every answer. `plan` is None for a request outside the conversation."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -393,7 +393,7 @@ class ChatClient(Learner, ABC):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
             except ContextOverflow:
-                raise  # the caller has to compact the conversation
+                raise  # the prompt is too long: the caller has to compact the conversation
             except ModelError as error:
                 if not self._give_up_pictures(error):
                     self._emit_failure(error)

@@ -187,10 +187,10 @@ def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> Str
 def _read_chunk(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
     draft.set_usage(usage_of(chunk.get("usage")))
-    if "x_groq" in chunk:  # Groq's older streams report token counts in this field
+    if "x_groq" in chunk:  # Groq's older streams report token counts in `x_groq`
         draft.set_usage(usage_of(object_in(chunk, "x_groq").get("usage")))
     for choice in objects_in(chunk, "choices"):
-        draft.set_usage(usage_of(choice.get("usage")))  # Moonshot's streams report token counts in this field
+        draft.set_usage(usage_of(choice.get("usage")))  # Moonshot's streams report token counts in a choice
         if choice.get("index") in (None, 0):
             take_message(draft, object_in(choice, "delta") or object_in(choice, "message"))
             draft.set_finish(text_in(choice, "finish_reason"))
@@ -203,7 +203,7 @@ def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
     draft.add_reasoning(message.get("reasoning_content") or message.get("reasoning"))
     draft.add_fields({key: value for key, value in message.items() if key not in KNOWN})
     if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):
-        # this is the older form of tool calls in OpenAI's API
+        # `function_call` is the older form of tool calls in OpenAI's API
         draft.add_call_part(None, None, old.get("name"), old.get("arguments"))
     calls = message.get("tool_calls")
     for call in [calls] if isinstance(calls, dict) else objects_in(message, "tool_calls"):

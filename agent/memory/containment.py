@@ -36,8 +36,8 @@ PARTIAL = 0.99
 """The largest result of `Containment`, even for a record that the query contains in full. Only a record that itself has
 every term of the query gets the relevance 1."""
 PART = 0.7
-"""Share of the weight of a long term of a record that counts if the query contains only the beginning or end of the
-term."""
+"""The share of a term's weight that counts if the query contains only the beginning or the end of that term of the
+record."""
 SHORTEST_PART, SHORTEST_WHOLE = 4, 6
 """Minimum number of characters of the beginning or end of a term that counts in part (SHORTEST_PART), and of the whole
 term (SHORTEST_WHOLE)."""

@@ -419,9 +419,9 @@ def _counted_text(value: Any) -> Any:
     """Convert `value` to a text and count it; Jinja calls `_counted_text` for each value in the output of a
     template."""
     if isinstance(value, Undefined):
-        return value  # converting an undefined variable to text raises the error
+        return value  # Jinja converts an undefined variable to text later, which raises the error about it
     spend(size(value))
-    text = value if isinstance(value, Live) else str(value)  # `escape` would return Jinja's own class of text
+    text = value if isinstance(value, Live) else str(value)  # not `escape`, which returns Jinja's class Markup
     spend(len(text))
     return text
 

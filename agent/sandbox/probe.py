@@ -200,7 +200,7 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
         if uid is not None:
             try:
                 os.chown(work, uid, uid)
-            except OSError as error:  # root of a user namespace that maps no other user cannot change the owner
+            except OSError as error:  # the root of a user namespace without user `uid` cannot give files to that user
                 raise SandboxUnavailable(
                     f"this root cannot give files to user {uid}: {error.strerror}; /proc/self/uid_map has no such user"
                 ) from error

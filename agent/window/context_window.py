@@ -146,7 +146,8 @@ class Window:
         impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
-        if self.assembler.least_request() > plan.limit:  # even without older turns too long: shorten the newest first
+        # If even a request without older turns is too long, the newest turn is shortened first.
+        if self.assembler.least_request() > plan.limit:
             means.insert(0, share)
         for attempt in means:
             with suppress(CompactionStuck):  # if this means is not enough, the next one is tried
@@ -190,7 +191,7 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            with suppress(CompactionStuck):  # the next `plan` then tries more means of compaction
+            with suppress(CompactionStuck):  # if this frees nothing, the next `plan` tries more means of compaction
                 self.compressor.compress()
             return self.assembler.estimate() < before
         answer = self.limits.output_for(self.asked)
@@ -240,7 +241,7 @@ class Window:
             means()
         if self.assembler.estimate() >= before:
             self._trim()
-            if self.assembler.estimate() >= before:  # too long for the server, although it fits by the program's count
+            if self.assembler.estimate() >= before:  # the request fits by count, but the server refuses it as too long
                 self.trimming.free_tokens(self.assembler.tokens_in_use() // SPARE)
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
@@ -306,8 +307,8 @@ class Window:
         if told and requested > self.asked > 0:
             # The server counts more tokens for the same request, so its limit is fewer tokens by the program's counter.
             told = told * self.asked // requested
-        # If the error names no limit and the requested answer was longer than the prompt, the sum of both may have been
-        # too long for the server.
+        # If the error names no limit, the new window is a share of the tokens of the prompt, plus those of the
+        # requested answer if it was longer than the prompt: then the sum may have been too long for the server.
         claimed = self.asked + (answer if answer > self.asked else 0)
         found = told or int(min(claimed or self.limits.window, self.limits.window) * BLIND)
         self._narrow(found, "an error of the server")
