@@ -2,10 +2,10 @@
 
 The rows of tasks are copied by the ledger: a SQLite file with SQLite's backup function, like `memory.db`, or a
 PostgreSQL table as JSON lines.  The files of a running task are copied in the order of their references: a file that
-contains references is copied before the files to which it refers.  The copy thus equals a state that a killed process
-could have left behind, and the next start repairs it (`daemon/reconcile.py`, and the stores' own repair).  Rows are
-copied after the folders: a row without a folder is a task that starts again, while a folder without a row is not a
-task.
+contains references is copied before the files to which it refers.  The copy of a task's folder equals a state that a
+killed process could have left behind, and the next start repairs that state (`daemon/reconcile.py`, and the stores' own
+repair).  Rows are copied after the folders: a row without a folder is a task that starts again, while a folder without
+a row is not a task.
 
 A backup has no locks, no cached set-ups and no copies of `replay`, since no task needs them to continue.
 """

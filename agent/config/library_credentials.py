@@ -4,8 +4,8 @@ files.
 No key of config.yaml contains these credentials, so `Settings.secrets` would miss them. `library_credentials.py` reads
 credentials only to declare them as secrets. The libraries that find credentials themselves are the drivers of S3, GCS
 and Azure, the clients of message brokers in clouds, of PostgreSQL and of Hugging Face, and OpenTelemetry's exporter.
-Documentation of the variables and files that have such credentials: botocore, google-auth, adlfs and azure-identity;
-libpq, 34.15 and 34.16; fsspec, "Configuration"; OpenTelemetry, "OTLP Exporter Configuration".
+Documentation of the variables and files in which these libraries find credentials: botocore, google-auth, adlfs and
+azure-identity; libpq, 34.15 and 34.16; fsspec, "Configuration"; OpenTelemetry, "OTLP Exporter Configuration".
 """
 
 from __future__ import annotations

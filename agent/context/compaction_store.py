@@ -1,8 +1,9 @@
 """CompactionStore: compactions.jsonl, the file that defines what the view omits (docs/files.md, "Rules").
 
 A line commits a compaction: the summary that it refers to is durable before the line is written, and the view is
-derived after it.  `MessageStore.compact` ensures this order of the writes, and that a compaction splits no group of
-calls and results; code that calls `add` directly must ensure both itself.
+derived after it.  `MessageStore.compact` ensures the order of these writes (summary, line, view), and that a compaction
+splits no group of calls and results; code that calls `CompactionStore.add` directly must ensure the order and the
+groups itself.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ExtractionRunner:
         """Read the events of the running job, kill it if it is overdue, and, when none runs, start the next one that is
         due, unless `starts` is False.
 
-        The method searches for ended tasks whose extraction is due when a job has ended, when `look` is set, and every
+        `step` searches for ended tasks whose extraction is due when a job has ended, when `look` is set, and every
         LOOK_SECONDS."""
         if self._process is not None:
             self._read()

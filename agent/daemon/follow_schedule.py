@@ -45,8 +45,8 @@ class FollowSchedule:
 
     def is_due(self) -> bool:
         """Whether the process that follows the log has to start now: memory.db lacks entries, or bytes of forgotten
-        texts remain. If hosts share the log, the first call returns True too, so that entries that only this host has
-        get into the log.
+        texts remain. If hosts share the log, the process also starts after the first call of `is_due`, so that entries
+        that only this host has get into the log.
         """
         now = clock.monotonic()
         if now < self._look_at:

@@ -1,7 +1,7 @@
 """Converts the values that a page shows into HTML and JSON.
 
 The texts on a page come from models, forges, tools or files. Before a template or the JSON encoder gets them, `inert`
-masks secrets and removes terminal sequences, controls and invisible or reordering characters. In HTML, Jinja then
+masks secrets and removes terminal sequences, controls and invisible or reordering characters. In HTML, Jinja also
 escapes every value.
 """
 

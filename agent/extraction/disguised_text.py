@@ -1,9 +1,10 @@
 """Reads the letters of a text in several forms in which a model can read it, to find text that repeats another text in
 disguise.
 
-A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text. Texts are therefore compared by
-their letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are
-decoded too. A translation or a paraphrase is not detected: it counts as an inference of the model, not as a repetition.
+A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text. To find a disguised repetition,
+texts are compared by their letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and
+encoded parts are decoded too. A translation or a paraphrase is not detected: it counts as an inference of the model,
+not as a repetition.
 """
 
 from __future__ import annotations

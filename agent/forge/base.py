@@ -475,7 +475,7 @@ class Forge(Protocol):
         """Download a picture that an issue or a comment shows, at most 10 MB; `address` is the address of the picture,
         unchanged from the text of the issue or comment.
 
-        The method downloads a picture only from the forge's own hosts (the adapter `local` reads only files in its
+        `fetch_picture` downloads a picture only from the forge's own hosts (the adapter `local` reads only files in its
         folder), because a stranger may have written the picture's address. The token is sent only to the forge itself,
         not to a host to which the forge redirects. Raises PictureRefused with the reason when there is no picture, or
         ForgeUnreachable.
@@ -614,7 +614,7 @@ class ForgeReports:
     callers.
 
     Each method of this class calls the adapter's method of the same name with the same arguments (`pull_name` reads an
-    attribute). If the adapter has no such method, the method of this class returns a default.
+    attribute). If the adapter lacks the method, the method of this class returns a default.
     """
 
     def __init__(self, forge: Forge) -> None:

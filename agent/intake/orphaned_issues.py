@@ -2,10 +2,10 @@
 lost.
 
 If a task's row is lost together with the task's folder, or before the task had a folder, its issue would show
-`processing` or `paused` for ever. To find such issues, issues with the label `processing` or `paused` are compared with
-the ledger: when the ledger is known to be lost, a few times a day, and by `doctor --repair`. An issue with the label
-`processing` or `paused` may also belong to a task of another daemon with another ledger. The claim on the issue
-(`issue/claims.py`) names the ledger of its task by an id (its home), which decides what happens:
+`processing` or `paused` for ever. To find issues without a row, issues with the label `processing` or `paused` are
+compared with the ledger: when the ledger is known to be lost, a few times a day, and by `doctor --repair`. An issue
+with the label `processing` or `paused` may also belong to a task of another daemon with another ledger. The claim on
+the issue (`issue/claims.py`) names the ledger of its task by an id (its home), which decides what happens:
 
 - The claim on the issue is from this ledger: the issue is queued under the uuid of the claim, and continues from the
   task's replica if there is one; at once if the ledger is known to be lost, otherwise after the issue was without a

@@ -130,8 +130,8 @@ def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
     WHOLE_SECONDS, or if MOST_HANGING earlier requests still run.
 
     The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
-    hold the caller for hours. Therefore a separate thread makes the request for the templates; after WHOLE_SECONDS the
-    caller no longer waits for the thread.
+    hold the caller for hours. So that the caller waits at most WHOLE_SECONDS for the templates, a separate thread
+    requests them.
     """
     _hanging[:] = [one for one in _hanging if one.is_alive()]
     late = TemplateRefused(f"prompts.url: {url} has not answered whole within {WHOLE_SECONDS:g} s")

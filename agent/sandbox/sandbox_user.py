@@ -57,7 +57,7 @@ def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
 def own_uid(uuid: str) -> int | None:
     """The uid of the task (`uid_of`) if this process is root and can change to that user, else None.
 
-    The function also returns None for the root of a container with a user namespace that maps no other user, or without
+    `own_uid` also returns None for the root of a container with a user namespace that maps no other user, or without
     the necessary capabilities.
     """
     if os.geteuid() != 0:

@@ -4,8 +4,8 @@ alive.
 A process with the same base_dir on the same machine is alive if it holds the flock on the task's folder, which the
 kernel releases when the process dies. Whether a process on another machine or with another base_dir is alive is decided
 by the lease in the row. If a process of another machine were mistaken for one of this machine, its task would be
-started a second time; the opposite mistake only delays a task until its lease ends. Therefore two machines count as the
-same only if all their identifiers are equal.
+started a second time; the opposite mistake only delays a task until its lease ends. Because the first mistake is worse,
+two machines count as the same only if all their identifiers are equal.
 """
 
 from __future__ import annotations

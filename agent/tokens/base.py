@@ -138,9 +138,9 @@ END = r"(?![a-z0-9])"
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
     # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" belongs to a fine-tuned model, which has the
-    # tokenizer of its base model. Because of such names the patterns of FAMILIES for OpenAI (except gpt-oss) and
-    # DeepSeek come after the patterns for other base models. Ollama's models deepseek-r1:1.5b to 70b are fine-tuned
-    # models of Qwen and Llama.
+    # tokenizer of its base model. Because such a name also matches the pattern for OpenAI or DeepSeek, these
+    # patterns (except gpt-oss) come after the patterns for other base models. Ollama's models deepseek-r1:1.5b to 70b
+    # are fine-tuned models of Qwen and Llama.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",

@@ -148,8 +148,8 @@ class ContextCompressor:
         """Whether the tokens in use exceed the number at which a compaction starts: the smaller of
         `compression_threshold` × window and 0.9 × the input limit.
 
-        After a failed compaction the method returns False until the conversation has grown a little; a request that
-        does not fit is compacted nevertheless (`Window.plan`).
+        After a failed compaction `should_compress` returns False until the conversation has grown a little; a request
+        that does not fit is compacted nevertheless (`Window.plan`).
         """
         used = self.assembler.tokens_in_use()
         return used > self.limits.compress_at and used >= self.rest_until

@@ -84,8 +84,8 @@ class Mirror:
         not exist.
 
         Raises BaseMissing if one of `refs` does not exist on the remote and never existed in the mirror,
-        RepositoryMissing if there is no repository at the address, GitError if the remote cannot be reached.  The
-        method first requests the list of refs, and transfers nothing if the list is unchanged.
+        RepositoryMissing if there is no repository at the address, GitError if the remote cannot be reached.  A
+        call of `fetch` first requests the list of refs, and transfers nothing if the list is unchanged.
         """
         listing = self.remote.list(refs)
         self.is_default_guessed = listing.head not in listing.branches()
