@@ -47,8 +47,8 @@ class Window(Protocol):
         ...
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact the conversation once; returns False if that freed no tokens and the next request asks for no shorter
-        answer.  `overflow` has the limit that the server reported."""
+        """Compact the conversation once; returns False if that freed no tokens and the maximum length of the next
+        answer stays the same.  `overflow` has the limit that the server reported."""
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
@@ -272,7 +272,7 @@ class Loop:
         """The outcome when a task is resumed: if the newest message already ended the run, only the steps after the end
         are missing; otherwise None.
 
-        If the newest message is an answer without a call that did not end the run, the hint for such an answer is
+        If the newest message is an answer without a tool call, and the run goes on, the hint for such answers is
         appended."""
         end = self.recorded_outcome()
         if end is None and (last := self.newest_text()) is not None:

@@ -328,7 +328,8 @@ def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | Non
 
 
 def _wait_after_close(child: subprocess.Popen[bytes], until: float, stop: Callable[[], bool] | None) -> bool:
-    """Wait for the end of a child process that has closed its output; returns True as `_pump` does."""
+    """Wait for the end of a child process that has closed its output; returns True at the time-out or when `stop()`
+    returns True, so that the caller kills the command."""
     while child.poll() is None:
         deadline.check()
         if time.monotonic() >= until or (stop is not None and stop()):

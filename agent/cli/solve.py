@@ -124,8 +124,8 @@ def _print_result(state: CliState, solved: SolveResult) -> None:
 
 @contextmanager
 def step_printer(state: CliState, *, lines: bool = True) -> Iterator[list[Listener]]:
-    """A context manager that gives the listeners of events: on a terminal one that shows the task's activity, and with
-    `lines` a line for each step; in a pipe none."""
+    """A context manager that gives the listeners of events. If stderr is a terminal, the one listener shows the task's
+    activity, and with `lines` also prints a line after each step; otherwise there is no listener."""
     if not state.is_stderr_terminal:
         yield []
         return

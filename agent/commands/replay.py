@@ -2,9 +2,9 @@
 
 The copy of a replayed task is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.
 The copy begins with the recorded system prompt and briefing, unchanged, and with the commit at which the recorded task
-began. Later changes of the issue or the repository thus have no effect on the replay. Comments that people wrote while
-the recorded task waited are posted to the copy when the copy waits. The replay only reads the folder of the original
-task: it writes git objects for the comparison to a temporary folder.
+began. So a change of the issue or the repository after the recording has no effect on the replay. Comments that people
+wrote while the recorded task waited are posted to the copy when the copy waits. The replay only reads the folder of the
+original task: it writes git objects for the comparison to a temporary folder.
 """
 
 from __future__ import annotations

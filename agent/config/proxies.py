@@ -46,7 +46,7 @@ class Proxy:
 
 
 def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
-    """The checked proxy with the address `chosen`, which the environment names for URLs with this scheme.
+    """The checked proxy with the address `chosen`, which the environment names for URLs with the scheme `scheme`.
 
     Raises ConfigError for an unusable address of a proxy.
     """

@@ -233,7 +233,7 @@ class TaskContextManager:
         return requested
 
     def check_held(self, status: Status = Status.RUNNING) -> None:
-        """Raise Fenced unless the row is in this process's attempt and has the given status, by default running.
+        """Raise Fenced unless the row has the attempt of this process and the given status, by default running.
 
         Callers use `check_held` just before each outside effect.
         """

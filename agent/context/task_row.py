@@ -193,7 +193,7 @@ class TaskRow:
 
     def pause(self, reason: str, counters: Json, notify_at: str | None = None, *, unremembered: bool = False) -> Status:
         """Pause the task in the row and release the lease. Returns PAUSED, or STOPPED if a stop was requested in the
-        meantime; `unremembered` is then as in `close`."""
+        meantime; `unremembered` has the same meaning as for `close`, and counts only for STOPPED."""
         now = clock.stamp()
         told = {"now": now, "tell_at": notify_at, "remember_at": now if unremembered else None}
         return Status(self._write_if_held("task_pause", reason=printable(reason), **told, **counters)["status"])

@@ -2,9 +2,9 @@
 
 A flock ensures that each base_dir has only one daemon on each host. The first SIGTERM or SIGINT begins a drain: no task
 is started, and running tasks end at their next turn and return to the queue. A request to a model that is in progress
-may take up to `scheduling.drain_seconds`; workers that have not ended GRACE seconds after that are killed, and their
-rows are released. The second SIGTERM or SIGINT kills all workers immediately. SIGUSR1 (`main.py poke`) causes a poll of
-all sources at once. With `once` the daemon polls once, works on all due tasks, and exits.
+may take up to `scheduling.drain_seconds`; workers that have not ended GRACE seconds after that time are killed, and
+their rows are released. The second SIGTERM or SIGINT kills all workers immediately. SIGUSR1 (`main.py poke`) causes a
+poll of all sources at once. With `once` the daemon polls once, works on all due tasks, and exits.
 
 A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
 daemons of both roles, on many hosts, may share one ledger.  With a broker, `broker_client.py` notifies the daemons of
@@ -126,7 +126,7 @@ class Daemon:
         ground: SelfCheck | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
-            wiring.forges  # noqa: B018 - this access builds the forges, and raises ConfigError for a wrong configuration
+            wiring.forges  # noqa: B018 - reading `forges` builds them, and raises ConfigError for a wrong configuration
             self._listen()
             proc.become_subreaper()
             started = clock.monotonic()

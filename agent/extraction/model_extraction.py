@@ -123,8 +123,8 @@ class ModelExtraction:
         )
 
     def _is_confirmed(self, one: Proposal, event_id: int) -> bool:
-        """Whether the result of this task is verified or merged, or another task has given a similar reflection; that
-        reflection then becomes active, with this task's event as a second source."""
+        """Whether the result of this task is verified or merged, or another task has given a similar reflection; the
+        other task's reflection then becomes active, with this task's event as a second source."""
         task, store = self.writer.task, self.writer.store
         if task.is_verified or self.row.pull_state == "merged":
             return True
@@ -141,7 +141,8 @@ class ModelExtraction:
     # --- what it costs ---------------------------------------------------------------------------------------
 
     def _is_spent(self) -> bool:
-        """Whether a limit is used up: money or tokens of the task, or today's money of the repository."""
+        """Whether a limit is used up: the money or tokens of the task, or the money that all tasks of the repository
+        may cost today."""
         limits, row = self.wiring.settings.limits, self.row
         if limits.cost is not None and row.cost >= limits.cost:
             return True

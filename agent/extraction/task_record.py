@@ -255,7 +255,8 @@ def _read_calls(found: TaskRecord) -> None:
 
 
 class _Repairs:
-    """Pairs each failed command with the one that passed afterwards; `window/command_history.py` decides which one."""
+    """Pairs each failed command with the command that passed afterwards; `window/command_history.py` decides which
+    command resolves a failure."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -186,8 +186,8 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
     """The number of the last attempt that wrote a replica of the task, possibly on another host; 0 if there is no
     replica.
 
-    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`). If the
-    storage of the replica does not answer, the result is 0 too.
+    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`). The
+    result is also 0 if the storage of the replica does not answer.
     """
     if settings.context_storage.replica is None:
         return 0

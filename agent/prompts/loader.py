@@ -48,7 +48,8 @@ class TemplateLoader:
     """The templates of the user for one configuration: loads them, and replaces them when their source changes.
 
     `announce(name, **fields)` gets the events `template.reloaded`, `template.reload_failed` and
-    `template.render_failed`. With `stores` False nothing is written to base_dir; commands that only read use this.
+    `template.render_failed`. With `stores` False nothing is written to base_dir; a command that must only read sets
+    `stores` to False.
     """
 
     def __init__(self, settings: Settings, announce: Announce = _quiet, *, stores: bool = True) -> None:
@@ -87,7 +88,7 @@ class TemplateLoader:
         return packaged(name)
 
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
-        """Read the source again if `mode` requires that, and return the revision of `name` as `load` does.
+        """Read the source again if `mode` requires that, and return the revision in use of the template `name`.
 
         With the mode `auto` the source of the templates is read if the folder, or the downloaded document, has changed.
         With the mode `force` the document is first downloaded again, and the source is read in any case. The mode `ttl`
@@ -259,7 +260,8 @@ class TemplateLoader:
     def of_task(self, folder: Path) -> TemplateSet | None:
         """The set of templates of the task with this folder: the set that the folder records, or for a task without
         messages the newest valid set, which is then recorded. Returns None if the task uses the program's own
-        templates; a damaged record is announced, and they are used then too. Raises DiskError."""
+        templates; if the record is damaged, that is announced, and the task uses the program's own templates too.
+        Raises DiskError."""
         try:
             found = template_store.read_of_task(folder, self._report_unusable)
         except TemplateRefused as error:

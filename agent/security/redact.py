@@ -160,6 +160,6 @@ def base64_forms(data: bytes, shift: int) -> set[str]:
         text = encode(b"\0" * shift + data).decode("ascii")[start:end]
         found.add(text)
         if shift == 0 and len(text) > 76:
-            # The command `base64` breaks lines at 76 characters, so each line of the encoded secret is a form too.
+            # The command `base64` breaks lines at 76 characters, so each line of the encoded secret is masked too.
             found |= {text[at : at + 76] for at in range(0, len(text) - LINE, 76)}
     return found

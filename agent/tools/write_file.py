@@ -44,7 +44,7 @@ def with_ends_of(old: str, new: str) -> str:
     result = []
     for number, (line, end) in enumerate(after):
         if end and number < front:
-            end = before[number][1] or usual  # noqa: PLW2901 - the line end of this line is replaced
+            end = before[number][1] or usual  # noqa: PLW2901 - `end` is replaced on purpose: the line keeps its old end
         elif end and number >= len(after) - back:
             end = before[number - len(after)][1] or usual  # noqa: PLW2901
         elif end:

@@ -134,7 +134,7 @@ class Index:
         try:
             status = durable_files.stat_beneath(self.tree, path)
         except OSError:
-            return False  # for example, the file was removed after it was listed
+            return False  # for example, the file was removed after it was listed: it is not committed
         if stat.S_ISLNK(status.st_mode):
             return True
         if not stat.S_ISREG(status.st_mode):

@@ -9,9 +9,9 @@
    written commit must have the hash that the host reports: so this process checks that it has, byte for byte, the same
    commit as the forge.
 
-No branch moves, on this machine or at the host: the caller moves the task's branch, and pushes it as any other.  If the
-process dies before the branch moves, the next attempt makes all commits again; the unused commits at the host do no
-harm, since no ref names them.
+No branch moves, on this machine or at the host: the caller moves the task's branch, and pushes it like any other
+branch.  If the process dies before the branch moves, the next attempt makes all commits again; the unused commits at
+the host do no harm, since no ref names them.
 """
 
 from __future__ import annotations

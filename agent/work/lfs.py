@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 PAST = 3
-"""Seconds by which the modification time of a file that got its content is set back: git rereads every file that is as
-new as its index."""
+"""Seconds by which the modification time of a file that got its content is set back: git would reread at each call a
+file that is as new as git's index."""
 
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize (0|[1-9][0-9]{0,17})\n"

@@ -91,7 +91,7 @@ FINAL: tuple[type[Exception], ...] = (
 the task."""
 
 BUG, OF_HOST = "bug", "host"
-"""The error codes in the row for a mistake of this program, and for any other error from outside the tree in
+"""The error codes in the row for a mistake of this program, and for any other error that is no class of
 `agent/errors.py`."""
 
 REPLACED = "the program's files were replaced while the task ran, so that its modules do not fit to each other"

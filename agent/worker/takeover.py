@@ -44,7 +44,7 @@ STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
 def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
     """Replace the state in the task's folder by the newest state in the replica, if that is newer.
 
-    Raises ReplicaAway if the storage cannot be reached or refuses a request and the task has waited less than
+    Raises ReplicaAway if the storage cannot be reached or refuses a request, as long as the task has waited less than
     PATIENCE_SECONDS; the caller tries again later. `take_over` also raises DiskError and Fenced.
     """
     address = wiring.settings.context_storage.replica
