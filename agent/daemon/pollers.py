@@ -65,7 +65,7 @@ class PolledSource:
 
     def learn_own(self, forge: Forge) -> None:
         """Request the agent's accounts from the source and store them in `own`; if the source does not answer, `own`
-        stays None, and the next poll of the source requests them again."""
+        stays None, and the accounts are requested again after the next poll of the source."""
         with suppress(ForgeError):
             self.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
 

@@ -248,8 +248,7 @@ class Labels:
         return self.paused in here or (by_comment and (bool(self.ended(here)) or (is_first and not here)))
 
     def without_effect(self, start: Start) -> frozenset[str]:
-        """Those of the six labels that cannot ask for work, since the configuration switches this off
-        (`start.label`)."""
+        """The bot label, if the configuration switches off that it asks for work (`start.label`); else no label."""
         return frozenset() if start.label else frozenset({self.queued} - {""})
 
     def waits(self, present: Iterable[str], start: Start, *, assigned: bool) -> bool:
