@@ -182,7 +182,8 @@ def _json_default(value: Any) -> Any:
 
 
 def require_folder_of(file: Path) -> None:
-    """Raise UsageError if the folder of a file that a command shall write is not there; no command makes it."""
+    """Raise UsageError if the folder of a file that a command shall write does not exist; no command makes this
+    folder."""
     if not file.absolute().parent.is_dir():
         raise UsageError(f"{file.parent} is no folder; make it, or name a file in another one")
 

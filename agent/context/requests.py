@@ -1,9 +1,9 @@
 """RequestStore writes requests.jsonl: one line for each request to a model, successful or not.
 
-The line of a request is written at its end: when it was answered, refused, cut, stalled or cancelled.  While the
-request runs, the file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After
-a crash the file still has the beginning, and the next opening of the store records the request as `interrupted`, with
-its estimated tokens.  A killed process thus loses no record of a request that may be billed, and a turn costs at most
+The line of a request is written at its end: when it was answered, refused, cut, stalled or cancelled. While the request
+runs, the file `.requests.begun` has the beginning of the request, written before the first byte is sent. After a crash
+`.requests.begun` still has the beginning, and the next opening of the store records the request as `interrupted`, with
+its estimated tokens. A killed process thus loses no record of a request that may be billed, and a turn costs at most
 one additional `fdatasync`: the beginning of a request is not synced, a failure is synced at once, an answer together
 with its message.
 

@@ -35,7 +35,8 @@ def output_name(record: Json) -> str:
 def shorten(record: Json, largest: int | None) -> str | None:
     """The content of a message, shortened to at most `largest` bytes, or to LEAST if that is more.
 
-    Returns None if the content is not longer, or if trims do not apply to the message.
+    Returns None if the content has at most `largest` (or LEAST) bytes, if `largest` is None, or if trims do not apply
+    to the message.
     """
     least = LEAST.get(record["role"])
     content = record.get("content")

@@ -2,13 +2,13 @@
 (`Forge.changed_since`).
 
 One list of changed issues per repository is requested, even if the repository has many ended tasks. The address of the
-list of changed issues stays the same until an issue changes, so that the host can answer a conditional request with
-304. The times up to which the lists of changed issues were read are in a cursor that the caller stores. The cursor is
-JSON text: `begin` is the start time for a new list, and `lists` has an entry for each list: `t` is the time of the
-newest change; `d` maps number → time of change, for the issues that changed in the last seconds before `t`; `a` maps
-number → time of change, for the issues that the next call reports once more, since a second change within the same
-second does not alter the time; `s` maps the numbers in `a` → time of this program at which the change was first
-reported.
+list of changed issues stays the same until an issue changes, so that the host can answer a conditional request with the
+status 304 (not modified). The times up to which the lists of changed issues were read are in a cursor that the caller
+stores. The cursor is JSON text: `begin` is the start time for a new list, and `lists` has an entry for each list: `t`
+is the time of the newest change; `d` maps number → time of change, for the issues that changed in the last seconds
+before `t`; `a` maps number → time of change, for the issues that the next call reports once more, since a second change
+within the same second does not alter the time; `s` maps the numbers in `a` → time of this program at which the change
+was first reported.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Creates memory records, with consolidation, and reads them by id.
 
 A text that was forgotten in this namespace before is not stored. Consolidation compares the text of a new record with
-the existing ones of the same namespace. If the text is a duplicate (an equal text, or nearly the same one of at least
-the same trust), no record is added: the existing record gets the new sources as well. If the text is no duplicate, the
-new record supersedes the similar ones, unless they are pinned, are newer or have a higher trust. A quarantined record,
-and one that names the records that it supersedes, is compared only with equal texts. Consolidation neither changes the
-text of a record nor deletes a record. `record_changes.py` changes existing records.
+the existing ones of the same namespace. If the text is a duplicate (of an equal text, or of nearly the same text in a
+record with at least the trust of the new one), no record is added: the existing record gets the new sources as well. If
+the text is no duplicate, the new record supersedes the similar ones, unless they are pinned, are newer or have a higher
+trust. A quarantined record, and one that names the records that it supersedes, is compared only with equal texts.
+Consolidation neither changes the text of a record nor deletes a record. `record_changes.py` changes existing records.
 """
 
 from __future__ import annotations

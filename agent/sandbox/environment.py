@@ -129,12 +129,12 @@ def search_path(interpreter: str | None) -> str:
 def limited(command: str, limits: Limits, timeout: float, *, processes: bool, shell_path: str) -> list[str]:
     """The argument list that sets the limits and then executes `shell -c command`.
 
-    `ulimit` of /bin/sh sets the limits *inside* the sandbox. Limits that are set inside affect neither bubblewrap nor
-    this process, and no code runs between fork and exec. Since Linux 5.14, the number of processes is counted within
-    the sandbox's own user namespace. `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every program that
-    reserves address space without using it (node, Go, the JVM). RLIMIT_CPU is set to the time-out multiplied by the
-    number of cores; with an infinite time-out it is not set. Raises ToolError for a command line that the kernel does
-    not accept.
+    `ulimit` of /bin/sh sets the limits *inside* the sandbox. Limits that are set inside the sandbox affect neither
+    bubblewrap nor this process, and no code runs between fork and exec. Since Linux 5.14, the number of processes is
+    counted within the sandbox's own user namespace. `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every
+    program that reserves address space without using it (node, Go, the JVM). RLIMIT_CPU is set to the time-out
+    multiplied by the number of cores; with an infinite time-out it is not set. Raises ToolError for a command line that
+    the kernel does not accept.
     """
     size = len(command.encode("utf-8", "surrogateescape"))
     if size > LONGEST:

@@ -478,8 +478,8 @@ def make_window(
 
 
 def _tell(limits: WindowLimits, client: Any, events: Announce | None) -> None:
-    """Emit events about facts that a person should know about this model before the work begins, once for all tasks of
-    a ledger."""
+    """Before the work begins, emit an event about each fact that a person should know about the model; the tasks of one
+    ledger together emit each event once."""
     first = getattr(client, "first_time", lambda _word: True)
     named = {"provider": client.provider, "model": client.model}
     if events is None:

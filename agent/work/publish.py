@@ -146,7 +146,7 @@ class Publisher:
     def _unsearched(self, head: str | None) -> Iterator[bytes]:
         """The content that a push would publish and that `scan` has not searched yet.
 
-        A commit that passed every check is not searched again, since a later push only adds to it.
+        A commit that passed every check, with its history, is not searched again: a later push only adds commits to it.
         """
         since = self._clean
         if since is not None and (head is None or not self._contains(head, since)):

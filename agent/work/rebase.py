@@ -1,7 +1,7 @@
 """Rebases the task's commits onto another commit, without a work tree, an editor, a hook or a driver.
 
 Each rebased commit is made by a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object.
-A rebase changes no ref until the caller moves the branch. docs/forges.md, "Others work too", describes when this
+A rebase changes no ref until the caller moves the branch. docs/forges.md, "Others work too", describes when a rebase
 happens.
 """
 
@@ -60,7 +60,7 @@ def commits(git_dir: Path, since: str, head: str) -> list[str]:
 
 def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
     """Whether the account with the mail address `email` committed every commit after `since`, and none is a merge.
-    Commits that the forge itself made in the name of the program's account count as its own
+    Commits that the forge itself made in the name of the account count as committed by the account
     (`forge_signed_commits.py`)."""
     done = git("log", "--format=%ae %ce %P", f"{since}..{head}", git_dir=git_dir)
     found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]

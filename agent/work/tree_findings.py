@@ -29,7 +29,7 @@ def tree_findings(
 ) -> TreeFindings:
     """The findings about symlinks out of the tree, submodules and names that differ only in case in the task's commits,
     and about folders of the tree that cannot be read. If git must not read the tree at all (`git_guard.check_tree`),
-    only that is found.
+    the reasons for that are the only findings.
 
     `base` is the base commit, `head` the newest commit of the task; `own` are the changes in the task's commits. A
     folder that cannot be read is a reason against a publication only if `base` or `head` has files in it. A `.git`
