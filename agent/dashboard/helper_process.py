@@ -1,5 +1,5 @@
-"""Runs some jobs of the page, each in a process of its own, since they need much memory or time, or write: the preview
-of a request, the checks of this machine, and the orders of people (stop, pause, resume, retry).
+"""Runs some jobs of the dashboard, each in a process of its own, since the job needs much memory or time, or writes:
+the preview of a request, the checks of this machine, and the stop, pause, resume or retry of a task.
 
 The helper process gets the settings through its standard input, as a worker gets them from the daemon, and writes one
 JSON object to its standard output; its log goes to the stderr of the command `dashboard`. `run` ends the helper process

@@ -248,8 +248,8 @@ class TaskTrace:
         )
 
     def _ended_request(self, fields: Mapping[str, Any]) -> Span:
-        """The span of the request of this thread that has just ended, with its token counts; a repeated request has no
-        `request_sent` of its own, so its span begins after the wait that followed the last failure."""
+        """The span of the request that this thread has just finished, with the request's token counts; a repeated
+        request has no `request_sent` of its own, so its span begins after the wait that followed the last failure."""
         thread = threading.get_ident()
         begins = self._begins.pop(thread, None)
         span = self._requests.pop(thread, None) or self._request(fields, begins)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHORTEST = 4
-"""A path of this machine with fewer characters (`/`, `/a`) is not replaced, since it occurs in ordinary text."""
+"""A path of this machine with fewer characters than this number (`/`, `/a`) is not replaced, since it occurs in
+ordinary text."""
 
 _COMMON = (
     "bin boot dev etc home lib lib64 media mnt opt proc run sbin srv sys tmp usr var usr/bin usr/local var/tmp "

@@ -129,8 +129,8 @@ def _folders(path: str) -> list[str]:
 
 
 def _write(git_dir: Path, answer: MadeCommit) -> bool:
-    """Write the commit of the host's answer into the git directory, if it has the name in the answer; returns whether
-    it has.
+    """Write the commit of the host's answer into the git directory if its hash is the one in the answer; returns
+    whether the hashes are equal.
 
     A signature is a header after the committer; the further lines of the header begin with a space
     (gitformat-signature(5)). The signature of GitHub's own commits ends with an empty line, which an answer may lack.

@@ -116,8 +116,8 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    GitLab's system notes report the edits of title and text. People below the Developer role can edit an issue too, and
-    only edits by accounts without permission count.
+    GitLab's system notes report the edits of title and text. People below the Developer role can edit an issue too;
+    only an edit by an account without permission can be the reason.
     """
     path = f"{project.path}/{kind}/{item['iid']}"
 
@@ -176,7 +176,8 @@ def times_of_requests(
     # GitLab has no label events in this version, or the account may not read them.
     except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
-            # Without label events the author of the issue counts as the person who asked, at the time of its creation.
+            # Without label events the author of the issue counts as the person who asked, and the creation of the issue
+            # as the time of the request.
             asked.append(clock.parse(str(item["created_at"])))
     return asked
 

@@ -1,5 +1,5 @@
-"""Reads and writes mcp.lock in base_dir: hashes of the descriptions of MCP tools that were seen first, or that a person
-accepted.
+"""Reads and writes mcp.lock in base_dir: hashes of the descriptions of MCP tools, as the server first sent them or as a
+person accepted them later.
 
 A server may change the description of a tool after a person has read it, and descriptions reach the model. To detect a
 changed description, mcp.lock has a hash of each tool of each MCP server (`offered_tools.ListedTool.digest`). The first
