@@ -96,7 +96,7 @@ def replicas(settings: Settings) -> tuple[Callable[[str], object], str]:
     """(a function that removes a task's replica, the reason why that is impossible on this host or "").
 
     If the driver of the replicas' storage is missing, the function raises ConfigError for each task that may have a
-    replica: such a task stays, and others are removed.
+    replica: such a task stays, and other tasks are removed.
     """
     address = settings.context_storage.replica
     if address is None:

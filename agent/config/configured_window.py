@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SMALLEST = 4096
 """The window, in tokens, that is assumed when nothing is known (docs/design/compression.md, 5)."""
 UNKNOWN = f"the default, {SMALLEST}"
-"""The origin that is shown for the window SMALLEST."""
+"""The text that people see as the origin of a window that is only assumed (SMALLEST)."""
 
 OWN_MACHINES = ("ollama", "lmstudio", "replay")
 """Providers for which the window is the one that their server has loaded, not the one that the vendor of the model

@@ -45,7 +45,7 @@ class MessageStore:
 
     `config` is Settings or a mapping (docs/design/context.md, 9.1).  `counter` defaults to the token counter of the
     model.  `TaskContextManager` passes the other stores, so that each file has one writer; without a manager the store
-    creates its own.  `others` are stores that are synced with messages.jsonl, and before it.
+    creates its own. `others` are stores that `sync` syncs as well, each time before messages.jsonl.
 
     Opening the store repairs a torn last line, calls that a dead process left without a result (they get the result
     from tools.jsonl, or else "interrupted, outcome unknown"), and current.jsonl, the messages that the model sees, if
@@ -141,13 +141,13 @@ class MessageStore:
         none of that tool. A system message gets `kind: system`, the first plain user message `kind: task`. `output` (a
         file below the task's folder) and `tool_seq` (the line in tools.jsonl; by default the newest line, if it is a
         call of that tool and no message has its result yet) show where the whole text of a masked result is. `request`
-        is the number of the line in requests.jsonl that counts the cost of an answer; without it `usage` counts.
-        `images` (`pictures.py`) are the pictures of a user's message. An empty tool result becomes "(no output)", an
-        empty message "(empty message)"; an answer with neither text nor calls is recorded but is not part of the view.
-        `provider_fields` are fields of an answer that only its own server understands (`provider_fields.to_keep`).
-        `form` marks calls that the model wrote as text (`llm/tool_calls_as_text.py`). `memory` describes the memories
-        in a briefing (`window/assembler.py`) or in a message of the kind `memory`. `comments` are the identities of the
-        comments in the message's text, in order.
+        is the number of the line in requests.jsonl that has the cost of an answer; without `request`, `usage` has that
+        cost. `images` (`pictures.py`) are the pictures of a user's message. An empty tool result becomes "(no output)",
+        an empty message "(empty message)"; an answer with neither text nor calls is recorded but is not part of the
+        view. `provider_fields` are fields of an answer that only its own server understands
+        (`provider_fields.to_keep`). `form` marks calls that the model wrote as text (`llm/tool_calls_as_text.py`).
+        `memory` describes the memories in a briefing (`window/assembler.py`) or in a message of the kind `memory`.
+        `comments` are the identities of the comments in the message's text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
         content that is not text, a result without an open call, any other message of the view while calls are open,
@@ -331,7 +331,7 @@ class MessageStore:
 
     @property
     def damaged(self) -> list[str]:
-        """Lines of messages.jsonl that were skipped, as sentences."""
+        """Sentences about lines of messages.jsonl that are damaged, so that the store skipped them."""
         return self._file.damaged
 
     def count_messages(self) -> int:

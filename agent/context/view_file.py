@@ -30,7 +30,7 @@ class ViewFile:
         self._sync = sync
         self._descriptor = -1
         self._name = str(path)
-        self._identity = (0, 0)  # device and inode of the file
+        self._identity = (0, 0)  # device and inode of current.jsonl
 
     def ensure(self, lines: Callable[[], Iterable[Line]]) -> bool:
         """Write `lines()` to current.jsonl unless the file already has exactly these lines; returns True if it had

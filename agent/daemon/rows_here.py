@@ -1,7 +1,7 @@
 """The rows of tasks that run on this host, read once in a step of the supervisor.
 
-Several parts of the supervisor's step need these rows; without `RowsHere` each part would send the same query to the
-ledger.
+Several parts of the supervisor's step need the rows of the tasks that run here; without `RowsHere` each part would send
+the same query to the ledger.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ may have caused are of one kind: the host then pauses itself, and other hosts of
 
 After failures of one kind of MANY different tasks in a row, no more tasks are started at the place of the failures for
 a while; then one task starts as a probe.  When the probe makes progress, tasks start again at the place of the
-failures; when the probe fails in the same way, the wait is twice as long, up to LONGEST_SECONDS.  The state is in
-`holds.json`, where the next daemon finds it; that daemon begins with a probe.  `Supervisor` changes the state; `tasks`
-and `doctor` read it.
+failures; when the probe fails in the same way, the wait is twice as long, up to LONGEST_SECONDS. The state of the holds
+is in `holds.json`, where the next daemon finds it; that daemon begins with a probe. `Supervisor` changes the state;
+`tasks` and `doctor` read it.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class StartHold:
     """The failures at one place (the model's server, a repository or a host) and, after MANY of them, its hold.
 
     `place`: the name of the place, for people. `code`: the error code of the newest failure. `tasks`: keys of the
-    newest tasks that failed there in a row, at most MANY. `until`: the time before which no held task starts; "" while
-    tasks start normally. `tries`: the number of probes (single tasks started as a test) that failed. `probe`: the uuid
-    of the task that is the probe, "" without a probe."""
+    newest tasks that failed in a row at the place, at most MANY. `until`: the time before which no held task starts; ""
+    while tasks start normally. `tries`: the number of probes (single tasks started as a test) that failed. `probe`: the
+    uuid of the task that is the probe, "" without a probe."""
 
     kind: Kind
     place: str

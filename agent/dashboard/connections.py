@@ -52,7 +52,8 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        # if the connection's own state had a strong reference to it, only the garbage collector would free the two
+        # If the state of a connection had a strong reference to the connection, only the garbage collector would free
+        # both of them.
         super().__init__(config, server_state, {**app_state, KEY: weakref.ref(self)}, _loop)
         self.is_allowed = False
         self._since = clock.monotonic()

@@ -177,14 +177,15 @@ class LedgerReader:
                 )
                 for setting in settings:
                     database.execute(f"SET {setting}")
-                # the database sets these settings again on each new connection
+                # with `session_settings` a database applies the settings again on each new connection
                 if hasattr(database, "session_settings"):
                     database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:
                 database.close()
                 raise
-            # the database of a plug-in may not have these settings; its connection is used without them
+            # the database of a plug-in may lack the time-outs and the read-only mode; its connection is used without
+            # them
         return database
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 LENGTH = 8
 SHORTEST = 4
 """Minimum number of words in a sentence that is searched for by itself, if it is shorter than LENGTH. A sentence below
-this minimum is too short for a planted instruction.
+SHORTEST is too short for a planted instruction.
 """
 
 LETTERS = 12
 """Minimum number of letters of a run or sentence that is compared by its letters alone. A run with fewer letters, all
-of them ASCII, is compared by its words, since its letters could occur in another text by chance."""
+of them ASCII, is not compared by its letters alone, since these could occur in another text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")

@@ -2,8 +2,8 @@
 OpenRouter, Azure and others.
 
 In OpenAI's API the parameter for the maximum length of the answer has two names (`max_tokens`,
-`max_completion_tokens`). The client selects one of the two names by the server's dialect, and uses the other name if
-the server refuses the first.
+`max_completion_tokens`). The client selects one of these names for the maximum length by the server's dialect, and uses
+the other one if the server refuses the first.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _name(tool: BubblewrapBinary, uid: int | None, sources: profile.Sources) -> 
     # not change.
     package = tool.path.parent.parent
     place = f"{profile.STAGE}/bubblewrap"
-    sources.outer += ["--perms", "0755", "--dir", place]  # bubblewrap creates missing parents with mode 0700
+    sources.outer += ["--perms", "0755", "--dir", place]  # bubblewrap would create a missing parent with mode 0700
     for folder in (package, tool.libraries):
         sources.outer += ["--ro-bind", str(folder), f"{place}/{folder.name}"]
     return f"{place}/{tool.path.relative_to(package.parent)}"

@@ -1,5 +1,5 @@
-"""The sandbox for `sandbox.kind: none`: it has the same interface as the others without isolation, for users who choose
-this on purpose.
+"""The sandbox for `sandbox.kind: none`: it has the interface of the other sandboxes but isolates nothing, for users who
+choose this on purpose.
 
 A command without isolation has all rights of its user. A command without isolation still gets an environment built from
 scratch, an empty stdin, limits, a session of its own and a time-out, and afterwards no process of the command is alive.
@@ -98,7 +98,8 @@ class Unconfined:
         if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
         self.shell = environment.shell()
-        # a task has a folder in `running/`, which this process has locked; the command `doctor` has no such folder
+        # A task has a folder in `running/`, which this process has locked, so folders of earlier attempts may be
+        # removed; the command `doctor` has no such folder.
         if (base_dir / "running" / uuid).is_dir():
             self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"

@@ -2,9 +2,9 @@
 review, with reasons.
 
 A pattern without `/` is a name in any folder, a pattern with `/` is a path from the root (`globs.py`). Matching a path
-with a pattern ignores the case of letters. Braces in a pattern of paths hold alternatives. If several of these rules
-match a path, only one of them is reported. The operator adds patterns by `policy.refuse` and `policy.look` of
-config.yaml. Most patterns come from the documentation of the product that reads the file.
+with a pattern ignores the case of letters. Braces in a pattern of paths hold alternatives. If several rules of
+`path_rules.py` match a path, only one of them is reported. The operator adds patterns by `policy.refuse` and
+`policy.look` of config.yaml. Most patterns come from the documentation of the product that reads the file.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ hexadecimal."""
 
 
 def spellings(value: str) -> set[str]:
-    """All encodings of `value` in this module that have at least SHORTEST characters."""
+    """All encodings of `value` that this module knows, without those of fewer than SHORTEST characters."""
     return {text for text in (*_encoded(value), *_counted(value)) if len(text) >= SHORTEST}
 
 

@@ -28,12 +28,13 @@ LOW_WATER = 0.8
 """The level below which a compaction should bring the view, as a share of the way from the fixed parts of a request
 (tools, system prompt, briefing) to the threshold.
 
-If a mask leaves the view above this level, the next means of compaction is used as well, since the next compaction
-would be due soon. The newest messages that must stay may fill the view up to this level.
+If a mask leaves the view above LOW_WATER, the next means of compaction is used as well, since the next compaction would
+be due soon. The newest messages that must stay may fill the view up to LOW_WATER.
 """
 
 WINDOW_WATER = 0.6
-"""The level at which a compaction aims, as a share of the way that LOW_WATER describes.
+"""The level at which a compaction aims; like LOW_WATER, it is a share of the way from the fixed parts of a request to
+the threshold.
 
 Each compaction invalidates the provider's prompt cache, so few large compactions are better than many small ones.
 """

@@ -1,7 +1,7 @@
 """Parses a shell command into pipelines, with the operators between them and the directory in which each runs.
 
-The parser does not interpret loops and conditions: their keywords are returned as plain tokens.  `shell_programs.py`
-decides for which programs the exit code of a command is a proof.
+The parser does not interpret loops and conditions: their keywords are returned as plain tokens. `shell_programs.py`
+decides for which programs of a command the exit code 0 proves success.
 """
 
 from __future__ import annotations

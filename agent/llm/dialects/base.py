@@ -125,7 +125,7 @@ class Dialect:
     def stop(self, reason: str) -> str:
         """This program's stop reason for the server's stop reason, "" for an unknown reason.
 
-        Gemini joins two reasons in one text: `content_filter: RECITATION`.
+        Gemini joins two stop reasons in one text: `content_filter: RECITATION`.
         """
         word = reason.strip().lower().removeprefix("finish_reason_").removeprefix("stop_reason_")
         words = (word, *(part.strip() for part in reversed(re.split(r"[:;,/|]", word))))
