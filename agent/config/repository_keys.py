@@ -3,7 +3,7 @@
 `.makimono.yaml` is text from outside, which is not trusted. The file `.makimono.yaml` may set only what concerns tasks
 of its own repository, or runs inside the sandbox anyway. docs/forges.md, "A repository's own file", lists the keys that
 it may not set, with the reasons. A `${NAME}` in the file `.makimono.yaml` is not replaced, since the environment is
-that of the operator. `worker/repository_settings.py` reads the file.
+that of the operator. `worker/repository_settings.py` reads `.makimono.yaml`.
 """
 
 from __future__ import annotations

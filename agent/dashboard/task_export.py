@@ -1,9 +1,9 @@
 """Writes the page of a whole task as one file that needs no server: `show UUID --html FILE`, to attach to a pull
 request.
 
-The file contains the style sheet, no script, and no link to this machine. The conversation is read and written part by
-part, so that memory does not grow with the task. The file leaves out the worker's log and the preview of the next
-request.
+The written HTML file contains the style sheet, no script, and no link to this machine. The conversation is read and
+written part by part, so that memory does not grow with the task. The HTML file leaves out the worker's log and the
+preview of the next request.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
 
 
 def _parts(folder: Path, view: Json, threshold: float) -> Json:
-    """The parts of the task's page beside the conversation. A part that cannot be read is None, and `view["problems"]`
-    gets a sentence about it."""
+    """The parts of the task's page other than the conversation. A part that cannot be read is None, and
+    `view["problems"]` gets a sentence about it."""
     row, found = view["_row"], dict.fromkeys(("chart", "plan", "change", *LISTS))
     with _part_named(view, "chart"):
         found["chart"] = None if row is None else charts.tokens(folder, row, threshold)

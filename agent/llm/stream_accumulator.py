@@ -300,7 +300,8 @@ def bare_name(name: str, offered: Collection[str]) -> str:
     """The offered tool that a name with markers of a chat format means; `name` unchanged if that is none or several.
 
     The name is split at `<`, `>`, `|`, `=` and white space; quotes, and prefixes such as `functions.` and
-    `namespace::`, are removed from each piece. The piece that is the name of an offered tool is returned.
+    `namespace::`, are removed from each piece. If the pieces of the name contain exactly one offered tool, that tool's
+    name is returned.
     """
     if name in offered or len(name) > LONGEST_MARKED:
         return name

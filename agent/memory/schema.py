@@ -98,7 +98,7 @@ def _drop_tables(database: Database, names: Iterable[str]) -> None:
 
 def check(database: Database) -> None:
     """Raise MemoryUnavailable for a database of another program, and for a memory.db that has lost its log; make
-    `schema_version` again if a memory.db lacks it. A database without tables is accepted."""
+    `schema_version` again if a memory.db lacks it. For a database without tables no error is raised."""
     there = _there(database)
     if LOG in there:
         if VERSIONS not in there:

@@ -190,8 +190,9 @@ def version_of(path: Path) -> str:
 
 @contextmanager
 def trial_folder(uid: int | None) -> Iterator[Path]:
-    """An empty work tree for a trial command, which belongs to user `uid` and is removed at the end of the context.
-    Raises SandboxUnavailable if the tree cannot be given to that user."""
+    """A context manager for an empty work tree for a trial command; the tree belongs to user `uid` (None: the user of
+    this process) and is removed at the end of the block. Raises SandboxUnavailable if the work tree cannot be given to
+    user `uid`."""
     with tempfile.TemporaryDirectory(prefix="makimono-probe-") as name:
         folder = Path(name)
         folder.chmod(0o711)

@@ -191,8 +191,8 @@ def _without_characters(text: str, found: Counter[str]) -> str:
 
 
 def _listen(text: str, found: Counter[str]) -> None:
-    """Count the phrases of prompt injection in a text. The phrases are fixed strings, so the time of the search is
-    linear."""
+    """Count the phrases of prompt injection in a text. These phrases of prompt injection are fixed strings, so the time
+    of the search is linear in the length of the text."""
     lowered = text.lower()
     for rule, phrases in _WORDS.items():
         if count := sum(lowered.count(phrase) for phrase in phrases):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent.tools.outputs import StoredOutput
 
 LINE = 2000
-NOTICE = 320  # number of bytes reserved for the statements
+NOTICE = 320  # bytes reserved for the statements about omitted parts
 
 
 @dataclass(frozen=True, slots=True)

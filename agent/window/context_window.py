@@ -150,7 +150,7 @@ class Window:
         if self.assembler.least_request() > plan.limit:
             means.insert(0, share)
         for attempt in means:
-            with suppress(CompactionStuck):  # if this means is not enough, the next one is tried
+            with suppress(CompactionStuck):  # if this means of compaction is not enough, the next one is tried
                 attempt()
             plan = self.assembler.plan()
             if not plan.metadata["needs_compaction"]:

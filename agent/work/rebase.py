@@ -24,7 +24,7 @@ HOST_COMMITTERS = frozenset({"noreply@github.com"})
 NEEDS = (2, 38)
 """The first version of git with `merge-tree --write-tree`.
 
-With an older version of git the program works, but never rebases.
+With a version of git below NEEDS the program works, but never rebases.
 """
 
 

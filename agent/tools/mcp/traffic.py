@@ -35,8 +35,8 @@ class McpTraffic:
         self.bytes = self.messages = self.unreadable = 0
 
     def add(self, size: int, *, message: bool = False) -> None:
-        """Count some bytes, or one message.  Raises Flooded if the server has sent more than MOST_BYTES or
-        MOST_MESSAGES since the newest request."""
+        """Count `size` bytes that the MCP server sent, and with `message` also one message. Raises Flooded if the MCP
+        server has sent more than MOST_BYTES or MOST_MESSAGES since the newest request."""
         self.bytes += size
         self.messages += message
         if self.bytes > MOST_BYTES:
