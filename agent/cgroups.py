@@ -92,7 +92,7 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
     process is in a group.
 
     A cgroup hierarchy that refuses the new group is skipped, since only the attempt shows whether the group can be
-    made. If only the memory limit is refused, the group has no limit.
+    made. If the kernel refuses only the memory limit, the group is used without a limit.
     """
     parents = places.distinct_parents() if memory is not None else places.distinct_parents()[:1]
     joined = [_join(parent, name, memory if parent == places.memory else None) for parent in parents]

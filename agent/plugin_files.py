@@ -136,7 +136,8 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
 
 def bytes_of(path: Path) -> bytes:
     """The content of a file that only this user and root may write; the open descriptor is checked, so the file cannot
-    be exchanged meanwhile. Raises PlugInRefused for any other file, a symbolic link and an unreadable file."""
+    be exchanged meanwhile. Raises PlugInRefused for a file that others may write, for a symbolic link, and for a file
+    that is not regular or cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:

@@ -77,8 +77,8 @@ class Question:
 
     def _send_once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
         """Send one request and read its answer. If the server refuses a request with a tool, the request is sent once
-        more without it, and the vote or critique is read from the text of the answer. After such a refusal no later
-        request to this reviewer has a tool."""
+        more without it, and the vote or critique is read from the text of the answer. After the server has refused a
+        tool, no later request to this reviewer has a tool."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

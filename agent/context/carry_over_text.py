@@ -2,9 +2,9 @@
 over from the omitted messages, and the instruction to continue.
 
 The text of the carry-over is derived from the record of a compaction; only the view (current.jsonl) contains it. The
-carried state in the record has one of two forms. The current form is a mapping with `comments`, a list of references
-(`comments.py`). A carried state in any other form is from an earlier version or from the library interface; the newest
-message of a person is added to it.
+carried state in the record has one of two forms. The current form of the carried state is a mapping with `comments`, a
+list of references (`comments.py`). A carried state in any other form is from an earlier version or from the library
+interface; the newest message of a person is added to it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def of_message(fields: Json) -> Json:
 
 
 def of_call(fields: Json, call: Json) -> Json:
-    """A call of the view, with its own provider fields."""
+    """A tool call in the form of the view, with its own provider fields."""
     calls = fields.get("calls")
     own = calls.get(call["id"]) if isinstance(calls, dict) else None
     if not isinstance(own, dict):

@@ -32,7 +32,7 @@ class RecalledStore(Store):
 
     @classmethod
     def is_used(cls, settings: Settings) -> bool:
-        """Whether the configuration has any long-term memory."""
+        """Whether the configuration enables long-term memory, or names a plug-in for it (`assembler.memory`)."""
         return settings.memory.enabled or bool(settings.assembler.memory)
 
     def add(

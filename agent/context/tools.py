@@ -75,7 +75,7 @@ class ToolStore(Store):
         return self.file.count
 
     def newest_of(self, tool_name: str | None) -> int:
-        """The number of the newest tool call if it called this tool, else 0."""
+        """The number of the newest tool call if it called the tool `tool_name`, else 0."""
         return self.file.count if tool_name and self._last_name == tool_name else 0
 
     def result(self, seq: int) -> str | None:

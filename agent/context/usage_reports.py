@@ -127,7 +127,7 @@ class UsageReports:
 
     def unseen(self) -> None:
         """Take back what `add_answer` added for the answer itself, which no later prompt contains because it has
-        neither text nor calls.  The report about the prompt of that answer stays valid."""
+        neither text nor calls.  The report that came with the answer stays valid, since its prompt stays the same."""
         self.stored, self.since = 0, NOTHING
 
     def lacks_growth(self, prompt: int) -> bool:

@@ -136,8 +136,9 @@ class Site:
         return await asyncio.get_running_loop().run_in_executor(pool or self.threads, call)
 
     async def _limited(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """The result of `work`. Raises TimeoutError after `seconds`, and HostError LAST_SECONDS after the server has
-        begun to end: uvicorn would cancel the request, and log the cancellation as an error of this program."""
+        """The result of the coroutine `work`. Raises TimeoutError after `seconds`, and HostError LAST_SECONDS after the
+        server has begun to end: uvicorn would cancel the request, and log the cancellation as an error of this
+        program."""
         job, end = asyncio.ensure_future(work), asyncio.ensure_future(self._end_of_answers())
         try:
             await asyncio.wait((job, end), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

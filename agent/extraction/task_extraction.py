@@ -98,7 +98,7 @@ class TaskExtraction:
         return [self.ids[token] for token in tokens if token in self.ids]
 
     def _used(self) -> None:
-        """Count each record that the task got as used."""
+        """Log for each record that the task got that it was used (`MemoryStore.mark_used`)."""
         if ids := recalled_ids(self.folder):
             self.store.mark_used(ids, self.task.uuid)
 

@@ -48,7 +48,7 @@ def on_gitlab(address: str, instance: str) -> IssueUrl | None:
     """Parse a GitLab address `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
 
     GitLab's address of an issue without `/-`, used until 2019, is also accepted, and so is the newer address with
-    `work_items`. Returns None for any other address.
+    `work_items`. Returns None for an address in none of these forms.
     """
     path = _below(address, instance)
     found = _GITLAB.match(path)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge
 
 DEFAULTS = Start()
-"""The part `start` of a section that has none. DEFAULTS is made once for all workers: pydantic builds the validator of
-a model when the first object of the model is made."""
+"""The defaults of `start`, for a section of the settings without this part. DEFAULTS is made once for all workers:
+pydantic builds the validator of a model when the first object of the model is made."""
 
 
 def start_of(forge: Forge) -> Start:

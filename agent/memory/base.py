@@ -141,10 +141,10 @@ class Forgotten:
     """The result of `MemoryStore.forget`: the events and records that were forgotten, or, with `dry_run`, that would be
     forgotten.
 
-    `commits` is the number of indexed commits that were forgotten with them.
-    `jobs` are the extraction jobs with an error message that was removed, since it may quote a forgotten text.
-    `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally
-    `remains` is empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
+    `commits` is the number of indexed commits that were forgotten with the events and records. `jobs` are the
+    extraction jobs with an error message that was removed, since it may quote a forgotten text. `remains` names the
+    files of the memory that still contain a forgotten text, each with the reason; normally `remains` is empty.
+    `elsewhere` names places outside of the memory that may still contain the forgotten texts.
     """
 
     events: tuple[int, ...] = ()

@@ -99,7 +99,7 @@ class Join:
         self.log.refill()
         projection = self.projection
         projection.clear()
-        self.database.run("vectors_clear")  # the keys of stored vectors may now be keys of other records
+        self.database.run("vectors_clear")  # their keys may now be keys of other records, so all vectors are removed
         apply_entries(self.local, projection, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number

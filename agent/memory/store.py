@@ -1,5 +1,5 @@
-"""`MemoryStore`, the public interface of long-term memory. The other modules of `agent/memory/` do the work of its
-methods."""
+"""`MemoryStore`, the public interface of long-term memory. The other modules of `agent/memory/` do the work of the
+methods of `MemoryStore`."""
 
 from __future__ import annotations
 

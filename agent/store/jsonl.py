@@ -258,7 +258,7 @@ class JsonlFile:
 
     def append(self, record: Mapping[str, Any]) -> int:
         """Append one record, which must have the number `next_id()`; returns the byte offset of its line. Raises
-        ValueError for a record with another number."""
+        ValueError for a record with a number other than `next_id()`."""
         if record[self.id_key] != self.last_id + 1:
             raise ValueError(f"{self.path.name}: {self.id_key} is {record[self.id_key]}, {self.last_id + 1} is next")
         return self.append_line(to_line(record))

@@ -66,7 +66,7 @@ class ResultBudget:
         self._calls = 0
 
     def limit_tokens(self, window: ResultWindow) -> None:
-        """From now on adapt the limits of results to the size that `window` has when an answer arrives."""
+        """From now on, compute the limits of results from `window` anew for each answer of the model."""
         self._window, self._calls = window, 0
 
     def start_answer(self, calls: int) -> None:

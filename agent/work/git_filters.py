@@ -105,7 +105,7 @@ def is_converted(tree: Path, path: str, name: str) -> bool:
 
 def git_dir_without_attributes(git_dir: Path, name: str = "plain.git", attributes: bytes = b"") -> Path:
     """A git directory that contains only the configuration of `git_dir`, and so lacks this program's `info/attributes`.
-    `attributes` is the content of an `info/attributes` of its own."""
+    `attributes` is the content of the `info/attributes` that this git directory gets instead."""
     place = git_dir / name
     # if this process is root, commands run as another user, and that user must be able to read the git directory
     root = os.geteuid() == 0

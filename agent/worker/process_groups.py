@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @cache
 def group_places() -> cgroups.GroupPlaces:
-    """The folders in which this process can make control groups; they are searched once, before the process joins a
+    """The folders in which this process can make control groups; they are determined once, before the process joins a
     group."""
     return cgroups.find()
 

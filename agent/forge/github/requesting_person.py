@@ -280,8 +280,8 @@ def request_review(forge: GitHubAdapter, project: Project, pull: str, actor: Any
 
 
 def who_ended(forge: GitHubAdapter, project: Project, number: str, act: Act) -> str:
-    """The account of the newest event by which a person ended a task in the way `act`; "" if the issue has no such
-    event. Events that the own account caused do not count, unless a person uses that account."""
+    """The account of the newest event by which a person ended a task, of the kind `act` (such as "closed"); "" if the
+    issue has no such event. Events that the own account caused do not count, unless a person uses that account."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label = forge.items.own_name((event.get("label") or {}).get("name"))

@@ -168,8 +168,8 @@ class MergeRequests:
         """Ask the account `name` for a review of the merge request, also if the account has reviewed it before.
 
         GitLab's API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab
-        does not store (docs.gitlab.com, "GitLab quick actions"). For a name with other characters than usernames have,
-        nothing is done. If GitLab refuses the note, the refusal is logged and no error is raised.
+        does not store (docs.gitlab.com, "GitLab quick actions"). If `name` has a character that no username has, no
+        review is requested. If GitLab refuses the note, the refusal is logged and no error is raised.
         """
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
