@@ -1,10 +1,10 @@
 """Provider-specific fields of an answer, stored in its record: reasoning, signatures and the like.
 
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
-view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are
-for people who read the file and are never sent.  The field `tokens` of a record includes the tokens of its provider
-fields.  Summaries, comments and pull requests contain no provider fields.  All functions of `provider_fields.py` are
-pure.
+view has the fields of `message` and `calls` only for the API (`wire`) and model that produced them; the fields in
+`kept` are for people who read the file and are never sent.  The field `tokens` of a record includes the tokens of its
+provider fields.  Summaries, comments and pull requests contain no provider fields.  All functions of
+`provider_fields.py` are pure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ of the call."""
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The current wire and model; the view has provider fields of this origin only."""
+    """The current API (`wire`) and model; the view has provider fields of this origin only."""
 
     wire: str
     model: str

@@ -45,7 +45,7 @@ LONGEST = 64
 """Maximum number of characters of a word that is indexed. Longer words are mostly hashes or encoded data, and are
 cut."""
 MOST = 60_000
-"""Maximum number of words in the cache of stems. When the cache has more words, it is cleared."""
+"""Maximum number of words in the cache of stems. When the cache is larger, it is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:

@@ -127,7 +127,7 @@ def tail(
 ) -> tuple[list[Json], bool]:
     """(the valid records at the end of the file, whether they begin with the first line of the file).
 
-    The last FIRST_TAIL bytes of the file are read, and again the double of that until `enough` accepts the records or
+    The last FIRST_TAIL bytes of the file are read, then twice as many, and so on until `enough` accepts the records or
     `most` bytes were read, so that the time does not depend on the size of the file. A missing file counts as an empty
     one.
     """

@@ -214,7 +214,7 @@ def _place(position: dict[str, Any], body: str) -> str:
 
     A note's line without a number in the new file is a removed line; `line_range` has the first and the last line of a
     note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments"). The result is
-    "" if the note stands on no file.
+    "" if the note is not about a file.
     """
     path = position.get("new_path") or position.get("old_path")
     if not path:
