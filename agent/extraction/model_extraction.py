@@ -56,8 +56,9 @@ class ModelExtraction:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
         `events` are those that the model may see. If an earlier try has recorded an answer, that answer is used. No
-        request is sent for a task that has only an outcome, or that has used up its limits of money or tokens or the
-        repository's limit of money for today. `run` raises the errors of the model client to the caller.
+        request is sent if all events are outcomes of the task, or if the limit of money or tokens of the task, or the
+        limit of money of the repository for today, is used up. `run` raises the errors of the model client to the
+        caller.
         """
         if all(one.source == "outcome" for one in events):
             return 0, 0

@@ -333,7 +333,8 @@ def enqueue(
         has_comments=task.has_comments,
     )
     task.uuid = uuid
-    # an event that asks for a task (an assignment) stays in the list after it has started the task
+    # an event that asks for a task (an assignment) stays listed after the task has begun, so it does not resume the
+    # task
     waiting = ledger.latest(key) if refused == "known" and task.started_by is None else None
     if waiting is not None and waiting.status is Status.PAUSED:
         # The bot label on the issue of a paused task is a request to resume the task.

@@ -26,9 +26,9 @@ BUSY_SECONDS = 5.0
 """Maximum seconds that a writer of memory.db waits for another writer. Readers of memory.db do not wait for a
 writer."""
 CACHE_KIB = 512
-"""The size of SQLite's page cache in each process that has memory.db open, in KiB (SQLite's default is 2,000). A task
-reads memory.db a few times in hours, so the pages of one retrieval are of no use for the next; the cache of the kernel
-is shared by all processes."""
+"""The size of SQLite's page cache in each process that has memory.db open, in KiB (SQLite's default is 2,000). A small
+cache suffices: a task reads memory.db a few times in hours, so the pages of one retrieval are of no use for the next,
+and all processes share the cache of the kernel."""
 
 
 class MemoryDatabase(Database):

@@ -242,7 +242,8 @@ class PiecewiseSummary:
 
     def _piece(self, transcript: Transcript, start: int, running: str, room: int, *, again: bool) -> tuple[int, Source]:
         """Write a summary request with as many messages as fit, from byte `start` of the file on; returns the offset
-        after them, and their number of tokens and their names for the check of the answer."""
+        after these messages, and their number of tokens with the identifiers in them, by which the answer is
+        checked."""
         left = self._tokens_left(running, room)
         behind, known, names = start, Source(), dict(transcript.names)
         before, end = transcript.edges()

@@ -128,8 +128,8 @@ class LfsTree:
         return found
 
     def unchanged(self, paths: Iterable[str]) -> set[str]:
-        """The files of `paths` that have the mode in the index and the content to which their pointer in the index
-        refers."""
+        """The files of `paths` that have, in the tree, the same mode as in the index, and the content to which their
+        pointer in the index refers."""
         return {path for path in self.files_with_content(paths) if self._is_indexed(path)}
 
     def add(self, paths: Iterable[str], known: Mapping[str, Pointer] | None = None) -> None:

@@ -16,8 +16,8 @@ out the result.
 | any other error | the task has tries left | requeue the task |
 | any other error | the task has no tries left | fail: the work so far is delivered as a draft |
 
-FINAL lists the errors for which waiting does not help; every error that no row of the table above names counts as
-temporary. Temporary failures of a host, a network or another program cannot all be listed.
+FINAL lists the errors for which waiting does not help; every error that FINAL and the other rows of the table do not
+name counts as temporary. Temporary failures of a host, a network or another program cannot all be listed.
 """
 
 from __future__ import annotations

@@ -419,7 +419,7 @@ class ForgejoForge:
     ) -> PullRef:
         project = self.places.project_of(key)
         changed = self._pulls(project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        # if the update has made the draft ready, the person who asked is asked for a review
+        # if the update has made the draft ready, request a review by the person who asked for the work
         if pull.draft and not changed.draft and changed.state == "open":
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
