@@ -126,8 +126,8 @@ def _task(
     dry_run: bool,
 ) -> list[Removed]:
     """Remove one closed task, except the files that a task which continues it still needs; returns the removed items,
-    or with `dry_run` those that would be removed. Nothing is removed while the folder is locked, or on another host
-    that is not gone, or while the remote does not answer.
+    or with `dry_run` those that would be removed. Nothing is removed if the folder is locked, or is on another host
+    that is not gone for good, or if the forge or the remote does not answer about the task's branch.
 
     Raises OSError when the folder cannot be removed: the row is already gone then, and the next cleanup removes the
     folder as one without a row.

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 MOST = 150
-"""The number of connections from which on a further one ends another, if the server waits for a client."""
+"""If there are more connections than this number, a new one ends another one on which the server waits for its
+client."""
 WAIT_SECONDS = 15.0
 """The maximum number of seconds that a client may take for each of these: to send the headers of a request (from the
 connection or the last answer on), to send the body, and to read the next LEAST_READ bytes of an answer."""

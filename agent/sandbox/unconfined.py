@@ -151,8 +151,8 @@ class Unconfined:
         return finished
 
     def _clear(self) -> None:
-        """Remove the temporary folders of killed attempts. A folder with the name of this program's temporary folders
-        that belongs to another user is not removed."""
+        """Remove the temporary folders of killed attempts. A folder of another user is not removed, even if it has the
+        name of such a temporary folder."""
         with suppress(OSError):
             for entry in os.scandir(tempfile.gettempdir()):
                 if entry.name.startswith(f"makimono-{self.uuid}-"):

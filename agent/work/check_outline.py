@@ -7,10 +7,11 @@ A failure counts as the same if both runs ended by themselves with the same exit
 are contained in the failures before it:
 
 1. if both outputs name failing tests (`FAILING`, the formats of common runners): every test that fails after the change
-also failed before it;
+   also failed before it;
 2. if neither output names failing tests: every line of the output after the change occurs at least as often in the
    output before it, once meaningless parts are removed (colours, times, addresses, line numbers, scratch paths);
-3. in both cases: no reported number of failures or errors is larger than before the change.
+3. whether the outputs name failing tests or not: no reported number of failures or errors is larger than before the
+   change.
 
 Outputs that cannot be compared (only one of them names tests, or neither does and a part of one is missing) count as
 different: a new failure must not pass as an old one.

@@ -1,8 +1,8 @@
 """The tools of MCP servers in one task.
 
-The tools of all servers are listed once, before the first message of the task, and recorded in mcp.jsonl. Every later
-process of the task offers the model these recorded MCP tools. A replay starts no MCP server: the calls of tools return
-the recorded results. docs/mcp.md has the rules.
+The tools of all MCP servers are listed once, before the first message of the task, and recorded in mcp.jsonl. Every
+later process of the task offers the model these recorded MCP tools. A replay starts no MCP server: the calls of tools
+return the recorded results. docs/mcp.md has the rules.
 """
 
 from __future__ import annotations
