@@ -63,8 +63,8 @@ def release_row(run: TaskRun) -> None:
 
 
 def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[], None] | None = None) -> None:
-    """Pause the row. With the function `tell`, first write into the row when the notice on the issue is due, then call
-    `tell`, which posts it.
+    """Pause the row. With the function `tell`, write into the row when the notice on the issue is due (if the run
+    publishes), then call `tell`, which posts it.
 
     If the process dies before `tell` is done, or the forge cannot be reached, the poller posts the notice when it is
     due (`issue/status.py`).  If a stop was requested meanwhile, the task ends instead of pausing, and the poller posts
