@@ -40,8 +40,24 @@ _ITEM = re.compile(r"^[ \t>]*+(?:[-+*]|[0-9]{1,9}[.)]|\[\^)", re.MULTILINE)
 _SPACES = re.compile(r" *+")
 _BULLET = re.compile(r" {0,3}[-+*] {1,4}")
 _HTML = re.compile(r"(?>(?:[^\w<`\r\n]|\d|(?<=\[)[xX](?=\]))*)<(?=[A-Za-z/!?])")
+_CONTAINER = r"(?>(?:[ \t>]|[-+*:](?=[ \t])|[0-9]{1,9}[.)](?=[ \t])|\[[ xX]\]|\[\^[^\]\s]{1,99}\]:)*)"
+"""What may stand before a block in its line: marks of lists, tasks, quotations, definitions and footnotes."""
+_BLOCK_TAGS = (
+    "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|"
+    "fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|"
+    "menuitem|nav|noframes|ol|optgroup|option|p|param|search|section|source|summary|table|tbody|td|tfoot|th|thead|"
+    "title|tr|track|ul"
+)
+_HTML_BLOCK = re.compile(
+    rf"{_CONTAINER}<(?=[!?]|(?:pre|script|style|textarea)(?:[\s>]|\Z)|/?(?:{_BLOCK_TAGS})(?:[\s/>]|\Z)"
+    r"""|/?[A-Z][A-Z0-9-]*+(?=[\s/>])(?>(?:[^<>"'\r\n]|"[^"\r\n]*+"|'[^'\r\n]*+')*)>[ \t]*+(?:[\r\n]|\Z))""",
+    re.IGNORECASE,
+)
+"""Matches the beginning of a line up to the `<` of a tag with which a block of HTML begins (4.6 "HTML blocks"): one of
+the tags of blocks, or any whole tag alone in its line.  Other tags, and addresses in `<…>`, stand in a paragraph."""
 _RAW = re.compile(r"(pre|script|style|textarea)\b|!--|\?|!\[CDATA\[|!", re.IGNORECASE)
 _RAW_BEGINS = re.compile(r"<(?:[!?]|pre|script|style|textarea)", re.IGNORECASE)
+_RAW_TAG = re.compile(r"<(?:pre|script|style|textarea)\b", re.IGNORECASE)
 _RAW_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>", "!": ">"}
 _RAW_CLOSED = re.compile(r"</(?:pre|script|style|textarea)>", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\s*+(?:---|\+\+\+|;;;)")
@@ -104,6 +120,8 @@ class OpenComments:
         self._above: list[str] = []  # text before the first tag of each line since the last blank line (`_add`)
         found = _ITEM.search(text)
         self._first_item = found.start() if found else len(text)
+        raw = _RAW_TAG.search(text)
+        self._first_raw = raw.start() if raw else len(text)
 
     def stays_open(self, start: int, end: int, known: int) -> bool:
         """Whether the comment from `start` to the `-->` at `end` may be open; the comment before it ends at `known`,
@@ -111,8 +129,10 @@ class OpenComments:
         text = self.text
         if text.find("\n", start, end) < 0:
             return False
+        if self._first_raw < start and _RAW_CLOSED.search(text, start, end):
+            return True  # raw HTML like `<pre>`, open since an earlier line, ends with a line of the comment
         line = text.rfind("\n", 0, start) + 1
-        tag = _HTML.match(text, line, start + 5)
+        tag = _HTML_BLOCK.match(text, line, start + 5)
         is_first = tag is not None and tag.end() - 1 == start
         if tag is None and known > line and text.rfind("<!--", line, known) < 0:
             return True  # an earlier comment ends in this line, and its raw HTML may end with the line
@@ -131,7 +151,7 @@ class OpenComments:
             begin, (end, self._read) = self._read, _line(self.text, self._read)
             if _BLANK.fullmatch(self.text, begin, end):
                 self._above = []
-            elif (tag := _HTML.match(self.text, begin, end)) is not None and self.text[tag.end()] not in "!?":
+            elif (tag := _HTML_BLOCK.match(self.text, begin, end)) is not None and self.text[tag.end()] not in "!?":
                 self._add(self.text[begin : tag.end() - 1])
 
     def _add(self, prefix: str) -> None:

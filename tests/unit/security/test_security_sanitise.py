@@ -234,6 +234,7 @@ def in_the_page(text):
         "<div>\n<!-- a\n\nb --> MARK1",
         "<!-- a --> <!-- b\n\nc --> MARK1",
         "<!-- a\n\nb --> <!-- c\n\nd --> MARK1",
+        "<pre></p>\n<hr><!--</pre>\na --><b>\nMARK1",
     ],
 )
 def test_a_comment_that_no_line_of_the_page_ends_hides_all_that_follows(text):
@@ -253,6 +254,14 @@ def test_a_comment_that_no_line_of_the_page_ends_hides_all_that_follows(text):
         "~~~ <!--\ncode\n~~~\nMARK1",
         "<!-- a -->\n<!-- b\n\nc -->\n\nMARK1",
         "<details> <!-- a -->\n\n```\n<!-- code\n```\n\n</details>\n\nMARK1",
+        "- <https://x.y/log>\n- b\n<!-- a\nb -->\nMARK1",
+        "- <https://x.y/log>\n\n<!-- a\n\nb -->\nMARK1",
+        "> <me@x.org> wrote\n<!-- a\nb -->\nMARK1",
+        "> <b>Note</b>: this\n<!-- a\nb -->\nMARK1",
+        "- <b>Version</b>: 1\n- c\n<!-- a\nb -->\nMARK1",
+        "| <b>x</b> |\n<!-- a\nb -->\n\nMARK1",
+        "### <img src='x'> Title\n<!-- a\n\nb -->\nMARK1",
+        "<kbd>a</kbd> and so on\n<!-- a\n\nb -->\nMARK1",
     ],
 )
 def test_a_comment_that_the_page_shows_as_text_hides_nothing(text):
