@@ -27,6 +27,7 @@ class PollingInterval:
         self.interval = interval
         self.due_at = clock.monotonic()
         self.rests_until = 0.0  # time (of the monotonic clock) until which the forge asked not to be polled
+        self._is_open = False  # whether a poll has begun and `polled` was not called since then
 
     @classmethod
     def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
@@ -41,7 +42,10 @@ class PollingInterval:
 
     def begun(self) -> None:
         """Record that a poll begins: if an error ends the poll before `polled` is called, the next one is due after the
-        present interval."""
+        present interval, and the interval grows when the next one begins."""
+        if self._is_open:
+            self.interval = min(self.longest, self.interval * SLOWER)
+        self._is_open = True
         self.due_at = clock.monotonic() + self.interval
 
     def polled(self, *, happened: bool, pause: float = 0.0) -> None:
@@ -49,6 +53,7 @@ class PollingInterval:
 
         `pause` is the number of seconds that the forge asks to wait before the next poll, 0 if it does not ask.
         """
+        self._is_open = False
         self.interval = self.shortest if happened else min(self.longest, self.interval * SLOWER)
         now = clock.monotonic()
         self.due_at = now + max(self.interval, pause)

@@ -191,6 +191,7 @@ def test_ollama_is_asked_where_there_is_no_key(tmp_path, monkeypatch):
     finally:
         script.close()
     if mind.is_replay:
+        assert "there is no sandbox here" in mind.passed_over[-1]
         pytest.skip(mind.passed_over[-1])
     assert (mind.provider, mind.model) == ("ollama", "qwen3:4b")
     assert shown.settings.provider().context_length == 16_384

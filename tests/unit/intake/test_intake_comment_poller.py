@@ -472,6 +472,18 @@ def test_a_place_that_wants_to_be_left_alone_is(time):
     assert PollingInterval(600, 300).longest == 600
 
 
+def test_polls_that_an_error_ends_become_rarer_too():
+    pace = PollingInterval(60, 300)
+    seen = []
+    for _ in range(6):
+        pace.begun()
+        seen.append(pace.interval)
+    assert seen == [60, 60 * SLOWER, 60 * SLOWER**2, 60 * SLOWER**3, 300, 300]
+    pace.polled(happened=True)
+    pace.begun()
+    assert pace.interval == 60
+
+
 def test_what_the_host_says_about_polling_is_honoured(watching):
     poller = watching.poller
     path = r"/issues/search$" if watching.place.forge.source == "forgejo" else r"/issues$"
