@@ -1,8 +1,9 @@
 """Reads the events of one task, in order, from its files while the task runs or after its end; `show` prints them.
 
 `timeline.py` only reads: it takes no lock, opens no store (stores repair the files that they open), and has only one
-line of each file in memory. Damaged lines of a task's files are skipped and named in `notes`. The function `timeline`
-reads the task's row from the ledger; `notes` say whether the token counts are a provider's or estimates.
+line of each file in memory. Damaged lines of a task's files are skipped; `notes` name them if the whole timeline is
+read. The function `timeline` reads the task's row from the ledger; `notes` say whether the token counts are a
+provider's or estimates.
 """
 
 from __future__ import annotations

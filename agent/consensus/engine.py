@@ -1,9 +1,10 @@
 """ConsensusEngine lets three reviewers deliberate on a request, and returns one decision.
 
 The reviewers cast provisional votes without seeing each other, criticise each other in `consensus.rounds` rounds, and
-vote. The decision is FAILED_SAFE, and never APPROVED, if fewer reviewers than the quorum can vote, a reviewer with a
-veto does not vote and no quorum of the others denies, neither side reaches the quorum, or the material exceeds the
-token budget. The caller runs all automatic checks before a deliberation; no vote can outweigh a failed check.
+vote. The decision is FAILED_SAFE, and never APPROVED, if the material exceeds the token budget or fewer reviewers than
+the quorum vote; and, unless a reviewer with a veto denies with a finding, if neither side reaches the quorum, or a
+reviewer with a veto does not vote and no quorum of the others denies. The caller runs all automatic checks before a
+deliberation; no vote can outweigh a failed check.
 """
 
 from __future__ import annotations

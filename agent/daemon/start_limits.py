@@ -1,5 +1,5 @@
-"""The limits with which the daemon reserves queued tasks: the setting `limits.at_once`, and the model server to which
-the setting applies.
+"""The limits within which the daemon reserves queued tasks (`limits.at_once`, for each repository, person and model
+server), and the name of the model server for which tasks are counted.
 
 The module `supervisor.py` reserves tasks within these limits, and `task_reasons.py` says which limit a waiting task has
 reached.

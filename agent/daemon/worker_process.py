@@ -42,7 +42,7 @@ class ExitCodes:
 
     def __init__(self, most: int = REMEMBERED) -> None:
         self.most = most
-        self.last: dict[str, int] = {}  # uuid → exit code, with the newest task at the end
+        self.last: dict[str, int] = {}  # uuid → exit code; the task that was recorded last is at the end
         self.before: set[int] = set()
 
     def record(self, uuid: str, code: int) -> None:

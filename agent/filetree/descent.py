@@ -255,13 +255,13 @@ def walk(
     """Yield every entry below `top`; each folder before its content and again after it (`WalkedEntry.left`).
 
     `within` is the file descriptor of the folder that `top` is relative to. `order(names, depth)` sorts the names of
-    one folder. With `only` the walk yields all folders, and the other entries that have a name in `only`; the remaining
-    entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened, or that
-    may be listed but not entered, is passed to `on_error`, and is yielded a second time (`WalkedEntry.left`) like any
-    other folder. A folder that was moved during the walk is passed to `on_error` too; the walk then continues in the
-    nearest folder above it that was not moved. Without `on_error`, a folder that cannot be opened or entered, or that
-    was moved, raises OSError. Entries of the tree that disappear during the walk are skipped. Raises OSError if `top`
-    is not a folder.
+    one folder, or the first LISTED names of a folder that is read lazily. With `only` the walk yields all folders, and
+    the other entries that have a name in `only`; the remaining entries are not read with stat, so a walk with `only` is
+    many times faster. A folder that cannot be opened, or that may be listed but not entered, is passed to `on_error`,
+    and is yielded a second time (`WalkedEntry.left`) like any other folder. A folder that was moved during the walk is
+    passed to `on_error` too; the walk then continues in the nearest folder above it that was not moved. Without
+    `on_error`, a folder that cannot be opened or entered, or that was moved, raises OSError. Entries of the tree that
+    disappear during the walk are skipped. Raises OSError if `top` is not a folder.
 
     A walk holds at most LISTED names of each folder on its path in memory; of a folder below LARGE folders with more
     names than that, it holds all names.

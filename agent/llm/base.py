@@ -207,7 +207,8 @@ class ModelClient(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the model server processes at the same time, None if that number is unknown.
+        """The number of requests that the model server processes at the same time, as the server reports it, else 1 for
+        local servers; None for hosted services, where it is unknown.
 
         The value of `slots` is certain only after `loaded_window` was called."""
         ...

@@ -127,7 +127,8 @@ class CallMode:
         return first or error
 
     def accepted(self, *, summary: bool) -> None:
-        """Record that the server has answered a request; a request outside the conversation (`summary`) is ignored."""
+        """Record that the server has answered a request of the conversation; `summary` is True for every other request,
+        of which nothing is recorded."""
         if summary:
             return
         self._answered, self._first = True, None

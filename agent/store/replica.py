@@ -285,8 +285,8 @@ class Writer:
         return segment
 
     def _join_segments(self, name: str, path: Path, them: list[Segment]) -> None:
-        """Join the last SAME segments of a file to one segment if they have the same level, and repeat that while it is
-        possible."""
+        """While the last SAME segments of a file have the same level, and together at most LARGEST bytes, join them to
+        one segment of the next level."""
         while len(them) >= SAME:
             last = them[-SAME:]
             length = last[-1].end - last[0].offset

@@ -3,9 +3,9 @@
 A limit per result is not enough: ten results within the limit can exceed the window. All results of one answer
 therefore share a budget, in tokens of the window in use. Each call of an answer gets an equal part of the rest of the
 budget, so that the first call cannot use the budget up, and the tokens that a small result does not need are available
-to the following calls. `Toolbox` has the one result budget of a task. After a call of `Toolbox.limit_tokens`, the
-tokens of each answer and the bytes of each result are limited by shares of the present window; before that call, the
-tokens have no limit.
+to the following calls. `Toolbox` has the one result budget of a task. Until `Toolbox.limit_tokens` is
+called, tokens have no limit, and the bytes of a result have a fixed one. After it, the tokens of all results of one
+answer together, and the bytes of each result, are limited by shares of the present window.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ class CarryOver:
         self.calls = 0
         self.seq = 0
         self._behind = 0  # offset in tools.jsonl of the newest tool call that was read
-        self._questions: dict[int, int] = {}  # offset of the record of a question → tokens of the question
+        # offset in messages.jsonl of the message in which the model asked a person → tokens of the question as shown
+        self._questions: dict[int, int] = {}
         self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_derive`, as a cache
         # cache: (number of the newest message when git was asked, its result)
         self._changes: tuple[int, Sequence[FileChange] | None] = (-1, None)

@@ -89,7 +89,8 @@ _CONFIG = """\
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceState:
-    """The source and the progress of a workspace, stored as `git/makimono.json`.
+    """The branches and commits of a workspace, and how far check-out, set-up, merge and push have got; stored as
+    `git/makimono.json`.
 
     - `start`: the commit at which the task's branch started.
     - `base_commit`: the commit of the base branch on which the task's work is based (None for an empty repository).
