@@ -56,11 +56,12 @@ def part(step: str, size: int, place: Path) -> None:
         append(store, texts.of_size(MESSAGE), size)
     elif step != "reopen":
         client = make_client(chosen, store, place)
+        from agent.llm.client import RequestBody
         from agent.values import Span
 
         spans = (Span(store.get_current_context_file()),)
         shape = client.lines.check(spans)
-        with client.request(lambda out: client.encode(out, spans, shape, 0), keep=False) as path:
+        with client.request(RequestBody(spans, shape), keep=False) as path:
             assert path.stat().st_size > size * 0.9
     print(json.dumps({"peak": machine.peak(), "messages": store.last_seq}))
 

@@ -45,6 +45,7 @@ def part(place: Path) -> None:
     """All ways, in turn."""
     from agent.context import MessageStore
     from agent.llm import make_client
+    from agent.llm.client import RequestBody
     from agent.values import Span
     from benchmarks import texts
     from benchmarks.settings import settings
@@ -62,7 +63,7 @@ def part(place: Path) -> None:
 
         def build(client: Any = client) -> None:
             shape = client.lines.check(spans)
-            with client.request(lambda out: client.encode(out, spans, shape, 0), keep=False):
+            with client.request(RequestBody(spans, shape), keep=False):
                 pass
 
         ways[provider] = build

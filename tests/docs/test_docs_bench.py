@@ -1,5 +1,6 @@
 """docs/bench.md says what scripts/bench measures."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,11 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def listed():
-    command = [sys.executable, "-m", "benchmarks", "--list"]
+def run(*arguments, check=True):
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    return [line.split()[0] for line in done.stdout.splitlines()]
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=check)
+
+
+def listed():
+    return [line.split()[0] for line in run("benchmarks", "--list").stdout.splitlines()]
 
 
 def test_every_bench_stands_in_the_document_and_has_its_module():
@@ -30,8 +34,12 @@ def test_every_bench_has_a_measured_figure():
 
 
 def test_a_bench_that_there_is_not_is_answered_with_those_that_there_are():
-    command = [sys.executable, "-m", "benchmarks", "speed"]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = run("benchmarks", "speed", check=False)
     assert done.returncode == 2
     assert "no bench speed; there are memory, append" in done.stderr
+
+
+def test_a_bench_that_builds_requests_uses_the_client_as_it_is(tmp_path):
+    size = 4 * 16_384  # four messages of the bench
+    assert json.loads(run("benchmarks.memory", "append", size, tmp_path).stdout)["messages"] == 6
+    assert json.loads(run("benchmarks.memory", "openai", size, tmp_path).stdout)["messages"] == 6
