@@ -121,18 +121,19 @@ class CommitIndex:
             self.database.run("file_terms_remove", key=key)
             self.database.run("tree_file_delete", key=key)
 
-    def forget(self, selector: Selector) -> list[str]:
-        """Forget the history of `selector.actor`, and the commits with `selector.match` in their subject; return the
-        hashes of the latter. The caller must have begun a transaction."""
-        shas = []
+    def forget(self, selector: Selector) -> tuple[int, list[str]]:
+        """Forget the history of `selector.actor`, and the commits with `selector.match` in their subject; return
+        (the number of commits, the hashes of those with `selector.match`). The caller must have begun a transaction."""
+        count, shas = 0, []
         for row, matches in self._selected(selector):
             self._remove_commit(row["key"])
+            count += 1
             if matches:
                 shas.append(row["sha"])
         if selector.actor is not None:
             self._remove_files(row["key"] for row in self.database.run("files_of_actor", actor_id=selector.actor))
             self.database.run("history_delete", actor_id=selector.actor)
-        return shas
+        return count, shas
 
     def count(self, selector: Selector) -> int:
         """The number of commits that `forget` would remove."""

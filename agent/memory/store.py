@@ -440,9 +440,8 @@ class MemoryStore:
                 )
             with self.writing() as write:
                 found = forget.select(parts.database, selector)
-                count = parts.history.count(selector)
-                commits = parts.history.forget(selector)
-                forget.forget(write, found, "forgotten on demand", commits=commits, actor=selector.actor)
+                count, shas = parts.history.forget(selector)
+                forget.forget(write, found, "forgotten on demand", commits=shas, actor=selector.actor)
                 jobs = parts.jobs.with_errors(found.sessions, selector)
                 parts.jobs.clear_errors(jobs)
             remains = self._purge(purge.pieces_of(found.texts))
