@@ -78,11 +78,6 @@ def _of_run(run: str, *, pairs_only: bool) -> Iterator[str]:
         yield _folded(part)[:LONGEST]
 
 
-def is_unspaced(term: str) -> bool:
-    """Whether a term begins with a character of a script without spaces between words."""
-    return bool(_IS_UNSPACED.match(term))
-
-
 def _folded(word: str) -> str:
     folded = word.casefold()
     if folded.isascii():
