@@ -39,6 +39,7 @@ class MemoryDatabase(Database):
     """
 
     queries_folder = "memory"
+    pragmas = (*Database.pragmas, "secure_delete = ON", f"cache_size = -{CACHE_KIB}")
 
     def __init__(self, path: Path, *, busy_timeout: float = BUSY_SECONDS) -> None:
         self._stopped = False
@@ -71,11 +72,6 @@ class MemoryDatabase(Database):
     def _connect(self) -> Any:
         with _translated():
             return super()._connect()
-
-    def _prepare(self, connection: Any) -> None:
-        super()._prepare(connection)
-        for pragma in ("secure_delete = ON", f"cache_size = -{CACHE_KIB}"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def _same_process(self) -> None:
         if self._stopped:

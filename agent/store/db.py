@@ -114,6 +114,13 @@ class Database:
 
     queries_folder = LEDGER
     """The folder in agent/store/sql with the named queries of this database (`queries.queries`)."""
+    pragmas: tuple[str, ...] = (
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "mmap_size = 0",
+        "journal_size_limit = 67108864",
+    )
+    """Settings of SQLite that are set on each connection, also on one that is opened again."""
 
     def __init__(self, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.path = path
@@ -262,7 +269,7 @@ class Database:
                 f"{self.path}: the file system does not support SQLite's WAL mode (it stays {mode!r}); put "
                 f"context_storage.base_dir on a local disk, or set taskqueue.ledger to a PostgreSQL address"
             )
-        for pragma in ("synchronous = FULL", "foreign_keys = ON", "mmap_size = 0", "journal_size_limit = 67108864"):
+        for pragma in self.pragmas:
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def _make_file(self) -> None:
