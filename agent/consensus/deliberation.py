@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.consensus.request import Templates
     from agent.consensus.reviewers import Reviewer
     from agent.consensus.streaming import StreamingEmitter
-    from agent.llm.base import EventSink
+    from agent.observe.events import EventSink
     from agent.values import Json, Redact
 
 YOU = "You"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.consensus.record import DeliberationRecord
     from agent.consensus.request import Templates
     from agent.consensus.reviewers import Reviewer
-    from agent.llm.base import EventSink
+    from agent.observe.events import EventSink
 
 
 @dataclass(frozen=True, slots=True)

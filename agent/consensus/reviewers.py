@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from agent.consensus.request import Asked
     from agent.consensus.streaming import PersonaStream
     from agent.context import RequestStore
-    from agent.llm.base import EventSink, LearntStore, ModelClient
+    from agent.llm.base import LearntStore, ModelClient
+    from agent.observe.events import EventSink
     from agent.values import Answer, Control
 
 PURPOSE = "vote"

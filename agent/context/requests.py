@@ -18,7 +18,7 @@ import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from agent import clock, durable_files
 from agent.context.base import Store
@@ -32,6 +32,7 @@ from agent.values import Usage
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.observe.events import EventSink
     from agent.values import Json, Redact
 
 NAME = "requests.jsonl"
@@ -82,14 +83,6 @@ class Sums:
             self.taken[model] = max(usage.prompt, self.taken.get(model, 0))
 
 
-class Announcer(Protocol):
-    """The interface of the object that announces events (`observe.Events`)."""
-
-    def emit(self, name: str, /, **fields: Any) -> None:
-        """Announce an event."""
-        ...
-
-
 class RequestStore(Store):
     """The requests of one task.  Thread-safe."""
 
@@ -99,7 +92,7 @@ class RequestStore(Store):
         super().__init__(context_dir, durability=durability, redact=redact)
         self.begun_path = self.context_dir / BEGUN
         # Announces each request that has another status than "ok"; the client of the model announces the answers.
-        self.events: Announcer | None = None
+        self.events: EventSink | None = None
         self._lock = threading.Lock()
         self._descriptor = -1
         self._read()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.observe.events import EventSink
     from agent.values import Answer, Control, Json, Messages, Outcome, Plan
 
 CLIENTS = Registry(
@@ -107,14 +108,6 @@ class SideRequest:
         """The tools to offer where the API cannot demand a tool by its name: all tools, or only the named tool if one
         must be called."""
         return tuple(tool for tool in self.tools if self.named in ("", tool["function"]["name"]))
-
-
-class EventSink(Protocol):
-    """The part of `observe.events.Events` that a client uses."""
-
-    def emit(self, name: str, /, **fields: Any) -> None:
-        """Send the event `name` to the listeners."""
-        ...
 
 
 class LearntStore(Protocol):

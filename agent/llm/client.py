@@ -57,13 +57,14 @@ from agent.values import WHOLE, Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from agent.llm.base import EventSink, LearntStore
+    from agent.llm.base import LearntStore
     from agent.llm.dialects import Dialect
     from agent.llm.request_record import Bill, PendingRequest
     from agent.llm.role_alternation import Change
     from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream, Transport
     from agent.message_list_check import Shape
+    from agent.observe.events import EventSink
     from agent.values import Answer, Control, Json, Messages, Outcome, Plan
 
 READ = 1 << 16

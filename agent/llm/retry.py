@@ -20,7 +20,7 @@ from agent.llm.base import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.llm.base import EventSink
+    from agent.observe.events import EventSink
     from agent.values import Control
 
 T = TypeVar("T")

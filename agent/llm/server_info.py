@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.config.settings import ProviderSettings
-    from agent.llm.base import EventSink
     from agent.llm.dialects import Dialect
+    from agent.observe.events import EventSink
     from agent.values import Control
 
 MOST = 8_192

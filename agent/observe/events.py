@@ -10,7 +10,7 @@ an action that must happen, or must stop the work when it fails, is called direc
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.observe import log
 
@@ -313,6 +313,14 @@ MESSAGES: dict[str, str] = {
     "task_failed": "Task processing failed",  # this sentence is prescribed by docs/design/context.md, 11.1
 }
 """Name of an event → a sentence, which the log has beside the name as `message`; only some events have a sentence."""
+
+
+class EventSink(Protocol):
+    """The part of `Events` that announces events; objects that only pass events on implement it too."""
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Announce the event `name`."""
+        ...
 
 
 class Events:

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agent.context.usage_reports import MessageCost
+    from agent.observe.events import EventSink
     from agent.values import Counter
     from agent.values import MemoryLayer as LongTermMemory
     from agent.window.limits import WindowLimits
-    from agent.window.store_interfaces import Announce, PlannableMessages, PlannableSummaries
+    from agent.window.store_interfaces import PlannableMessages, PlannableSummaries
 
 DOUBT = 0.5
 """The true number of tokens of a request is certainly at least this share of its estimate, also if the server has never
@@ -82,7 +83,7 @@ class ContextAssembler:
         recall: LongTermRecall | None = None,
         config: sections.Assembler | None = None,
         fence: Callable[[str], str] | None = None,
-        events: Announce | None = None,
+        events: EventSink | None = None,
         text_mode: Callable[[], tuple[str, int]] | None = None,
         sends_back: Callable[[str], bool] | None = None,
         taken: Callable[[], int] | None = None,

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
+    from agent.observe.events import EventSink
     from agent.values import Counter, Json
-    from agent.window.store_interfaces import Announce
 
 WHOLE_RESULTS = 0.4
 """A mask leaves the results of the newest groups whole, as far as these groups have at most this share of `compress_at`
@@ -89,7 +89,7 @@ class ContextCompressor:
         assembler: ContextAssembler | None = None,
         summary_limits: WindowLimits | None = None,
         summary_counter: Counter | None = None,
-        events: Announce | None = None,
+        events: EventSink | None = None,
         marker: str = "",
         carrying: CarryOver | None = None,
     ) -> None:

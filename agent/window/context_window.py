@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
     from agent.errors import RequestRefused
+    from agent.observe.events import EventSink
     from agent.values import Answer, MemoryLayer, Plan, PresentWork, Ratios
     from agent.window.context_layers import ContextMetadata
     from agent.window.recall_layers import OwnMemory
-    from agent.window.store_interfaces import Announce
 
 BLIND = 0.75
 """If a server refuses a request as too long and names no number, the window is assumed to be the share BLIND of the
@@ -402,7 +402,7 @@ def make_window(
     context: Context,
     client: Any,
     tools: Schemas | None = None,
-    events: Announce | None = None,
+    events: EventSink | None = None,
     ratios: Ratios | None = None,
     *,
     summariser: Any = None,
@@ -477,7 +477,7 @@ def make_window(
     return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))
 
 
-def _tell(limits: WindowLimits, client: Any, events: Announce | None) -> None:
+def _tell(limits: WindowLimits, client: Any, events: EventSink | None) -> None:
     """Before the work begins, emit an event about each fact that a person should know about the model; the tasks of one
     ledger together emit each event once."""
     first = getattr(client, "first_time", lambda _word: True)
@@ -492,7 +492,7 @@ def _tell(limits: WindowLimits, client: Any, events: Announce | None) -> None:
         events.emit("model_lacks", **named, what="tool calls", advice=advice)
 
 
-def _summariser(settings: Settings, store: MessageStore, client: Any, events: Announce | None) -> Any:
+def _summariser(settings: Settings, store: MessageStore, client: Any, events: EventSink | None) -> Any:
     """The client for `context_storage.summary_model`; None if that key is not set."""
     chosen = settings.context_storage.summary_model
     if chosen.provider is None and chosen.model is None:

@@ -9,6 +9,7 @@ from agent.window.recall_layers import recall_memories
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from agent.observe.events import EventSink
     from agent.values import Json, MemoryLayer
     from agent.window.recall_layers import OwnMemory, Recalled
 
@@ -41,14 +42,6 @@ class RecalledRecords(Protocol):
         ...
 
 
-class Announce(Protocol):
-    """The interface of `observe.events.Events` that `long_term_recall.py` needs."""
-
-    def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit an event to the listeners."""
-        ...
-
-
 class RecallAssembler(Protocol):
     """The interface of `ContextAssembler` that `long_term_recall.py` needs: counters, the fence, and the events."""
 
@@ -63,7 +56,7 @@ class RecallAssembler(Protocol):
         ...
 
     @property
-    def events(self) -> Announce | None:
+    def events(self) -> EventSink | None:
         """The object that emits events to the listeners of the task, None if there is none."""
         ...
 
@@ -142,7 +135,7 @@ class LongTermRecall:
         found: Recalled,
         text: str,
         tokens: int,
-        events: Announce | None,
+        events: EventSink | None,
         compactions: int = 0,
     ) -> int:
         """Record a retrieval of memories in recalled.jsonl, and emit an event for each unavailable layer; returns the

@@ -1,4 +1,4 @@
-"""Protocols for the parts of the stores and of the events that the planner of requests uses (`assembler.py`).
+"""Protocols for the parts of the stores that the planner of requests uses (`assembler.py`).
 
 The stores themselves are in `agent/context/`.
 """
@@ -129,12 +129,4 @@ class PlannableSummaries(Protocol):
 
     def get_latest_summary(self) -> Json | None:
         """The record of the newest summary, None if there is none."""
-        ...
-
-
-class Announce(Protocol):
-    """The interface of `observe.events.Events` that `agent/window/` needs."""
-
-    def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit an event to the listeners."""
         ...
