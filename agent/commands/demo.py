@@ -165,7 +165,7 @@ class Demo:
         demo uses the recording.
         """
         settings = self.load(**{"llm.replay.messages": str(self.recording)})
-        named = settings.llm.provider if settings.origins.get("llm.provider") != "default" else None
+        named = settings.llm.provider if settings.origin("llm.provider") != "default" else None
         passed_over: list[str] = []
         candidates = [named] if named else list(WINDOWS)
         if settings.llm.openai.api_key is None and not named:

@@ -64,7 +64,7 @@ def _refusals(settings: Settings, place: Forge) -> Iterator[str]:
 def _missing(settings: Settings, place: object, key: str) -> str:
     """The state of the finding about an instance that cannot be read: only a warning if it is a tracker that is not
     configured, because the user may not want a tracker, and `solve` needs none."""
-    return WARN if is_folder(getattr(place, "instance", "")) and settings.origins.get(key) == "default" else FAIL
+    return WARN if is_folder(getattr(place, "instance", "")) and settings.origin(key) == "default" else FAIL
 
 
 def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[DoctorCheck]:

@@ -185,7 +185,7 @@ def ask_the_surroundings(settings: Settings) -> None:
 
 def provider_hint(settings: Settings) -> str:
     """Advice for a person when no model can be reached, since the cause may be that no provider was chosen."""
-    if settings.origins.get("llm.provider", "default") != "default":
+    if settings.origin("llm.provider") != "default":
         return "`doctor` shows the rest; see llm.provider"
     return (
         "No configuration names a provider, and openai, which takes OPENAI_API_KEY, is only the default: set "

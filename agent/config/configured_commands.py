@@ -48,4 +48,4 @@ def check_commands(settings: Settings) -> None:
 def check(settings: Settings, key: str) -> None:
     """Raise CommandRefused if the command that the key `key` names must not be run (`PluginGuard.check_command` has the
     rule)."""
-    settings.plugin_guard.check_command(key, settings.origins.get(key, "default"))
+    settings.plugin_guard.check_command(key, settings.origin(key))

@@ -261,9 +261,13 @@ class Settings(Section):
         """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
 
         The dotted key of a forge's token is `github.0.token` if the section `github` has several hosts, else
-        `github.token`. The mapping of origins is computed at each access, because few processes need it.
+        `github.token`. Each access to `origins` walks over all keys; `origin` gives the origin of a single key.
         """
-        return {key: self._origins.get(key, "default") for key, _, _ in self.values()}
+        return {key: self.origin(key) for key, _, _ in self.values()}
+
+    def origin(self, key: str) -> str:
+        """The origin of one dotted key, as in `origins`; `default` for a key that nothing sets."""
+        return self._origins.get(key, "default")
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -289,7 +293,7 @@ class Settings(Section):
             for number, one in enumerate(entries):
                 if one is section or one == section:
                     key = f"{name}.{number}.projects" if len(entries) > 1 else f"{name}.projects"
-                    return self._origins.get(key, "default")
+                    return self.origin(key)
         return "default"
 
     def is_of_project(self, key: str) -> bool:
@@ -379,7 +383,7 @@ class Settings(Section):
             text = without_passwords(text)
             if key.endswith((".command", ".args")):
                 text = shown_command(text)
-            rows.append((key, text, self._origins.get(key, "default")))
+            rows.append((key, text, self.origin(key)))
         return rows
 
     def paths(self) -> list[tuple[str, Path]]:

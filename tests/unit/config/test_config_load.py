@@ -59,6 +59,7 @@ def test_each_layer_lies_on_the_one_below_and_says_so(tmp_path):
     assert origins["context_storage.cleanup_days"] == "environment CLEANUP_DAYS"
     assert origins["context_storage.keep_recent_messages"] == "config.yaml"
     assert origins["context_storage.durability"] == "default"
+    assert {key: settings.origin(key) for key in origins} == origins
 
 
 def test_overrides_may_be_nested_and_hold_paths(tmp_path):
