@@ -42,6 +42,9 @@ _BULLET = re.compile(r" {0,3}[-+*] {1,4}")
 _HTML = re.compile(r"(?>(?:[^\w<`\r\n]|\d|(?<=\[)[xX](?=\]))*)<(?=[A-Za-z/!?])")
 _CONTAINER = r"(?>(?:[ \t>]|[-+*:](?=[ \t])|[0-9]{1,9}[.)](?=[ \t])|\[[ xX]\]|\[\^[^\]\s]{1,99}\]:)*)"
 """What may stand before a block in its line: marks of lists, tasks, quotations, definitions and footnotes."""
+_RAW_NAMES = "pre|script|style|textarea"
+"""The names of the tags with which raw HTML may begin that can contain blank lines; the end tag of any of them ends
+it."""
 _BLOCK_TAGS = (
     "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|"
     "fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|"
@@ -49,17 +52,17 @@ _BLOCK_TAGS = (
     "title|tr|track|ul"
 )
 _HTML_BLOCK = re.compile(
-    rf"{_CONTAINER}<(?=[!?]|(?:pre|script|style|textarea)(?:[\s>]|\Z)|/?(?:{_BLOCK_TAGS})(?:[\s/>]|\Z)"
+    rf"{_CONTAINER}<(?=[!?]|(?:{_RAW_NAMES})(?:[\s>]|\Z)|/?(?:{_BLOCK_TAGS})(?:[\s/>]|\Z)"
     r"""|/?[A-Z][A-Z0-9-]*+(?=[\s/>])(?>(?:[^<>"'\r\n]|"[^"\r\n]*+"|'[^'\r\n]*+')*)>[ \t]*+(?:[\r\n]|\Z))""",
     re.IGNORECASE,
 )
 """Matches the beginning of a line up to the `<` of a tag with which a block of HTML begins (4.6 "HTML blocks"): one of
 the tags of blocks, or any whole tag alone in its line.  Other tags, and addresses in `<…>`, stand in a paragraph."""
-_RAW = re.compile(r"(pre|script|style|textarea)\b|!--|\?|!\[CDATA\[|!", re.IGNORECASE)
-_RAW_BEGINS = re.compile(r"<(?:[!?]|pre|script|style|textarea)", re.IGNORECASE)
-_RAW_TAG = re.compile(r"<(?:pre|script|style|textarea)\b", re.IGNORECASE)
+_RAW = re.compile(rf"({_RAW_NAMES})\b|!--|\?|!\[CDATA\[|!", re.IGNORECASE)
+_RAW_BEGINS = re.compile(rf"<(?:[!?]|{_RAW_NAMES})", re.IGNORECASE)
+_RAW_TAG = re.compile(rf"<(?:{_RAW_NAMES})\b", re.IGNORECASE)
 _RAW_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>", "!": ">"}
-_RAW_CLOSED = re.compile(r"</(?:pre|script|style|textarea)>", re.IGNORECASE)
+_RAW_CLOSED = re.compile(rf"</(?:{_RAW_NAMES})>", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\s*+(?:---|\+\+\+|;;;)")
 _TICKS = re.compile(r"`++")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
