@@ -242,8 +242,7 @@ def mcp(settings: Settings) -> Iterator[DoctorCheck]:
     """Check the MCP servers: each is started, and its tools are listed."""
     from agent.commands import doctor_mcp
 
-    for state, found, advice in doctor_mcp.findings(settings):
-        yield DoctorCheck("mcp", state, found, advice)
+    yield from _named("mcp", doctor_mcp.findings(settings))
 
 
 def webhooks(settings: Settings) -> Iterator[DoctorCheck]:
@@ -281,8 +280,7 @@ def sandbox(settings: Settings) -> Iterator[DoctorCheck]:
             else "this kernel has none, or refuses a new one"
         )
         yield DoctorCheck("system calls", OK if whole else WARN, f"{filtered}; session keyring: {keys}")
-    for state, found, advice in doctor_network.findings(settings, made):
-        yield DoctorCheck("network", state, found, advice)
+    yield from _named("network", doctor_network.findings(settings, made))
 
 
 def processes() -> Iterator[DoctorCheck]:
