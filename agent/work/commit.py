@@ -232,11 +232,7 @@ def commit(
     `signing`. The last step moves the branch and so completes the commit atomically.
     """
     tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
-    if (
-        merged is None
-        and parent is not None
-        and tree == git("rev-parse", f"{parent}^{{tree}}", git_dir=git_dir).output.decode().strip()
-    ):
+    if merged is None and parent is not None and tree == refs.tree_of(git_dir, parent):
         return None
     if parent is None and not git("ls-files", "-z", git_dir=git_dir).output:
         return None

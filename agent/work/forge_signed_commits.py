@@ -23,7 +23,8 @@ from agent.forge.commit_maker import CommitEntry
 from agent.gitcmd import git
 from agent.work import changes
 from agent.work.push_errors import OTHER
-from agent.work.rebase import HOST_COMMITTERS, tree_of
+from agent.work.rebase import HOST_COMMITTERS
+from agent.work.refs import tree_of
 from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import RebaseConflict, WorkError
 from agent.gitcmd import Identity, git, version
+from agent.work.refs import tree_of
 from agent.work.signing import NO_CALL, UNSIGNED, Signing, SigningOptions
 from agent.work.untrusted_tree import shown
 
@@ -170,8 +171,3 @@ def _object(
         config=("i18n.commitEncoding=UTF-8", *call.config),
     )
     return done.output.decode().strip()
-
-
-def tree_of(git_dir: Path, commit: str) -> str:
-    """The object name of the tree of a commit."""
-    return git("rev-parse", f"{commit}^{{tree}}", git_dir=git_dir).output.decode().strip()

@@ -1,5 +1,5 @@
-"""Reads, moves or removes a ref of one of this program's git directories; a move that git's death interrupted is made
-again.
+"""Reads, moves or removes a ref of one of this program's git directories, and reads the tree of a commit; a move that
+git's death interrupted is made again.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
 the repetition, which expects the old commit, would fail. Before a retry of `git update-ref`, `set_ref` reads the ref.
@@ -54,6 +54,11 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
         return found
     done = git("rev-parse", "--verify", "--quiet", "--end-of-options", ref, git_dir=git_dir, negative=1)
     return done.output.decode().strip() or None
+
+
+def tree_of(git_dir: Path, commit: str) -> str:
+    """The object name of the tree of a commit. Raises GitError."""
+    return git("rev-parse", f"{commit}^{{tree}}", git_dir=git_dir).output.decode().strip()
 
 
 def loose(git_dir: Path, ref: str) -> str | None:
