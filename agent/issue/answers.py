@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge.base import Comment, ForgeReports
 from agent.forge.markers import marker, with_markers
-from agent.issue.comments import post_once
+from agent.issue.comments import held_text, post_once
 from agent.values import Public
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def post_replies(
             _post(forge, key, uuid, one, effects, check_held)
         except _REFUSED as error:
             events.emit("effect_failed", uuid=uuid, effect=one.name, error=str(error))
-            post_once(forge, key, uuid, f"{one.name}-here", partial(_held_text, one.text, check_held), effects)
+            post_once(forge, key, uuid, f"{one.name}-here", partial(held_text, one.text, check_held), effects)
         events.emit("effect_done", uuid=uuid, effect=one.name)
         if one.settled:
             check_held()
@@ -129,11 +129,6 @@ def post_replies(
                 ForgeReports(forge).settle_thread(key, one.comment)
             except ForgeError as error:  # if the forge cannot resolve the thread, the task ends nevertheless
                 events.emit("effect_failed", uuid=uuid, effect=f"{one.name}-settled", error=str(error))
-
-
-def _held_text(text: Public, check_held: Callable[[], None]) -> Public:
-    check_held()
-    return text
 
 
 def _post(

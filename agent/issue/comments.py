@@ -76,3 +76,10 @@ def post_once(
 
     receipt = (look_up() or post()) if effects is None else effects.once(name, look_up, post, is_new=is_new)
     return str(receipt["id"])
+
+
+def held_text(text: Public, check_held: Callable[[], None]) -> Public:
+    """`text`, as the `body` of `post_once` for a task of this process: the search for the comment takes time, in which
+    another host may have taken over the task. Raises the error of `check_held`, Fenced, if so."""
+    check_held()
+    return text

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from agent.errors import ForgeError
 from agent.issue.answers import post_replies
 from agent.issue.claims import FINAL
-from agent.issue.comments import MARGIN, post_once
+from agent.issue.comments import MARGIN, held_text, post_once
 from agent.values import End, Outcome, Public, Status
 from agent.worker.final_state import FinalState
 from agent.worker.pull_text import fitted
@@ -110,10 +111,6 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
 def _post(run: TaskRun, name: str, words: Public, *, is_new: bool = False) -> None:
     """Post a comment once. `is_new`: only this process can have posted it, so it is not searched for on the forge."""
     run.check_held()
-
-    def held() -> Public:
-        run.check_held()  # the search for the comment took time, in which another host may have taken over the task
-        return words
-
-    post_once(run.forge, run.key, run.uuid, name, held, run.effects, is_new=is_new)
+    body = partial(held_text, words, run.check_held)
+    post_once(run.forge, run.key, run.uuid, name, body, run.effects, is_new=is_new)
     run.events.emit("effect_done", effect=name)
