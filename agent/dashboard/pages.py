@@ -37,14 +37,6 @@ PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
 """The parts of a task's page, in the order of its navigation."""
-LISTS = {
-    "compactions": task_parts.compactions,
-    "requests": task_parts.requests,
-    "memory": task_parts.recalled,
-    "deliberations": task_parts.deliberations,
-    "effects": task_parts.effects,
-}
-"""The parts of a task's page that are lists of records, each with the function that reads its list."""
 
 
 class Pages:
@@ -87,8 +79,8 @@ class Pages:
 
     def _part(self, part: str, folder: Path, view: Json, before: int | None, at: int | None) -> Any:
         """The value of one part of a task's page; None for a part that has no value of its own."""
-        if part in LISTS:
-            return LISTS[part](folder, before)
+        if part in task_parts.LISTS:
+            return task_parts.LISTS[part](folder, before)
         match part:
             case "timeline":
                 return self._timeline(folder, view, before, at)

@@ -31,15 +31,6 @@ CHANGE_SECONDS = 600.0
 MOST_RECORDS = 2000
 """The maximum number of records of each list on the page; the conversation has no maximum."""
 
-LISTS = {
-    "compactions": task_parts.compactions,
-    "requests": task_parts.requests,
-    "recalled": task_parts.recalled,
-    "deliberations": task_parts.deliberations,
-    "effects": task_parts.effects,
-}
-"""The parts of the page that are lists of records, by their names in the template."""
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenPage:
@@ -96,14 +87,14 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
 def _parts(folder: Path, view: Json, threshold: float) -> Json:
     """The parts of the task's page other than the conversation. A part that cannot be read is None, and
     `view["problems"]` gets a sentence about it."""
-    row, found = view["_row"], dict.fromkeys(("chart", "plan", "change", *LISTS))
+    row, found = view["_row"], dict.fromkeys(("chart", "plan", "change", *task_parts.LISTS))
     with _part_named(view, "chart"):
         found["chart"] = None if row is None else charts.tokens(folder, row, threshold)
     with _part_named(view, "plan"):
         found["plan"] = task_parts.plan(folder)
     with _part_named(view, "change"):
         found["change"] = task_parts.change(folder, row, CHANGE_SECONDS)
-    for name, part in LISTS.items():
+    for name, part in task_parts.LISTS.items():
         with _part_named(view, name):
             found[name] = _newest_records(folder, part)
     whole: list[Json] = []

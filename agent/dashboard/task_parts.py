@@ -271,6 +271,16 @@ def _effect(record: Json) -> Json:
     return {**{name: record.get(name) for name in names}, "at": record.get("timestamp"), **cut(what or "", 1000)}
 
 
+LISTS = {
+    "compactions": compactions,
+    "requests": requests,
+    "memory": recalled,
+    "deliberations": deliberations,
+    "effects": effects,
+}
+"""The parts of a task's page that are lists of records, each with the function that reads its list."""
+
+
 def log(folder: Path) -> Json:
     """The lines in the last LOG_BYTES of a task's worker.log, the newest first; lines that are not JSON are only
     counted, in `damage`."""

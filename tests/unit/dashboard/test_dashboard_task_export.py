@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from cli_home import DONE, OPEN, SHOWN, Home
 
+from agent.context.recalled import RecalledStore
 from agent.dashboard.task_export import write_page
 from agent.errors import UsageError
 
@@ -47,6 +48,16 @@ def test_the_page_needs_nothing_else_and_hides_nothing_but_the_log(home, tmp_pat
     Links().feed(text)
     assert all(one.startswith("#") for one in addresses)
     assert {one[1:] for one in addresses} <= ids
+
+
+def test_the_page_shows_recalled_memories_as_the_part_memory(home, tmp_path):
+    recalled = RecalledStore(home.settings.base_dir / "completed" / DONE)
+    recalled.add("briefing", "of-the-query", hits=[], dropped=[], missing={}, text="of-the-memory")
+    recalled.close()
+    write_page(home.settings, DONE, tmp_path / "x.html")
+    part = (tmp_path / "x.html").read_text().partition('<h2 id="memory">')[2].partition("</section>")[0]
+    assert "of-the-query" in part
+    assert "of-the-memory" in part
 
 
 def test_an_unknown_task_is_refused_and_nothing_is_written(home, tmp_path):
