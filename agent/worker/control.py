@@ -162,8 +162,12 @@ class TaskControl:
             try:
                 word = self.wanted()
                 why = self.why() if word == "stop" else ""
-            except ForgeError:
-                word = None  # the request to the forge failed: a later poll repeats it, and the task continues
+            except Fenced:
+                raise
+            except (ForgeError, LedgerError):
+                # The forge does not answer, or the ledger, from which `wanted` reads the row. A later poll repeats the
+                # request, and the task continues.
+                word = None
         if word == "stop":
             return Outcome(End.STOPPED, code="stopped", summary=why)
         return Outcome(End.PAUSED, code="paused", summary=why) if word == "pause" else None

@@ -77,7 +77,8 @@ class CommentInbox:
         self.ledger = ledger
         self.task = task
         self.events = events
-        # comments with commands that failed because of the ledger or the forge; their commands are tried again
+        # comments with commands that are not executed yet, or failed because of the ledger or the forge; their commands
+        # are tried again
         self.unanswered: list[Comment] = []
         self.cursor: str | None = None
         # the position up to which comments were read; `cursor` moves there when the loop has appended their text
@@ -125,20 +126,37 @@ class CommentInbox:
         self.looked_at = clock.monotonic()
         try:
             names = self.forge.own_names()
-            comments, self.ahead = self.forge.comments_since(self.key, self._position())
+            comments, ahead = self.forge.comments_since(self.key, self._position())
         except ForgeError as error:
             self._report_outage(error)
             if is_last:
                 self._check_issue(error)
             return False
-        self._report_recovery()
-        for comment in comments:
-            if not comment.is_bot:
-                self.task.show_seen(comment)
+        # Everything of a comment is recorded before a step that can fail, so that `ahead` passes no lost comment.
         self.talk += for_model(comments, names)
-        again, self.unanswered = self.unanswered, []
-        obeyed = [self._handle(comment, names) for comment in (*again, *comments)]
-        return any(obeyed)
+        self.unanswered += comments
+        self.ahead = ahead
+        self._report_recovery()
+        try:
+            for comment in comments:
+                if not comment.is_bot:
+                    self.task.show_seen(comment)
+        finally:
+            obeyed = self._handle_unanswered(names)
+        return obeyed
+
+    def _handle_unanswered(self, names: Sequence[str]) -> bool:
+        """Execute the commands in the new comments, and those that failed before; returns whether a command was
+        executed."""
+        waiting, self.unanswered = self.unanswered, []
+        obeyed = False
+        try:
+            while waiting:
+                obeyed |= self._handle(waiting[0], names)
+                del waiting[0]
+        finally:
+            self.unanswered += waiting
+        return obeyed
 
     def _check_issue(self, error: ForgeError) -> None:
         """Raise IssueUnreadable if the comments could not be read because the issue is gone."""

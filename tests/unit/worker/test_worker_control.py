@@ -200,3 +200,17 @@ def test_a_person_stops_the_publication_of_work_that_a_limit_ended(time):
     told.finish_work(told.outcome)
     time.move(FORGE_SECONDS)
     assert not told.has_request(), "the stop is carried out already"
+
+
+def test_a_ledger_that_does_not_answer_the_inbox_behind_the_forge_ends_nothing(time):
+    """The inbox reads the row too: the outage ended a request to the model."""
+    outside = Outside(forge=LedgerError("the database is away"))
+    told = control(outside)
+    assert told.poll() is None
+    outside.forge = "pause"
+    time.move(FORGE_SECONDS)
+    assert told.poll().end is End.PAUSED
+
+
+def test_another_attempt_that_the_inbox_finds_ends_the_task(time):
+    assert control(Outside(forge=Fenced("a newer attempt"))).poll() == Outcome(End.DRAINED, code="fenced")

@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from agent import clock, deadline, durable_files
-from agent.errors import ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeRefused, ForgeUnreachable, IssueUnreadable, LedgerError
 from agent.forge.base import Comment
 from agent.observe.events import Events
+from agent.taskqueue.sqlite import SqliteLedger
 from agent.values import TaskKey
 from agent.worker.control import TaskControl
 from agent.worker.inbox import CommentInbox
@@ -139,3 +140,53 @@ def test_an_issue_that_is_gone_is_found_before_the_end_of_the_run(error):
     with pytest.raises(IssueUnreadable) as caught:
         inbox.poll(now=True)
     assert caught.value.code == "issues_off"
+
+
+class Spoken:
+    """A forge with comments after a cursor, which is the number of comments that were read."""
+
+    source, instance, news_interval = "github", "github.com", 0.0
+
+    def __init__(self, *said):
+        self.said = said
+
+    def own_names(self):
+        return ("makimono",)
+
+    def comments_since(self, key, cursor):
+        return self.said[int(cursor or 0) :], str(len(self.said))
+
+
+class RowAway(Quiet):
+    """A task whose row cannot be read while `away`."""
+
+    away = True
+
+    def __init__(self):
+        self.cursors = []
+
+    def save_comment_cursor(self, cursor):
+        self.cursors.append(cursor)
+
+    def show_seen(self, comment):
+        if self.away:
+            raise LedgerError("the database is away")
+
+
+def test_an_outage_of_the_ledger_after_comments_were_read_loses_none(tmp_path):
+    """The cursor passed comments of which neither the text nor the command had been recorded."""
+    ledger = SqliteLedger(tmp_path)
+    uuid = ledger.enqueue(KEY)
+    ledger.claim(uuid, "me", 60)
+    order = Comment("8", "alice", "@makimono /pause", SAID.created_at, SAID.updated_at)
+    task = RowAway()
+    inbox = CommentInbox(Spoken(SAID, order), KEY, uuid, ledger, task, Events(), often=0.0)
+    inbox.start(None)
+    with pytest.raises(LedgerError):
+        inbox.poll()
+    assert ledger.get(uuid).requested == "pause"
+    task.away = False
+    inbox.poll()
+    texts = list(inbox.take_comments(lambda talk: [one.body for one in talk], lambda: None))
+    assert texts == [SAID.body]
+    assert task.cursors == ["2"]
