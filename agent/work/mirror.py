@@ -90,7 +90,8 @@ class Mirror:
         listing = self.remote.list(refs)
         self.is_default_guessed = listing.head not in listing.branches()
         with self.locked() as lock:
-            self._create_repository("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
+            is_long = any(len(commit) == 64 for commit in listing.refs.values())
+            self._create_repository("sha256" if is_long else "sha1", lock)
             with durable_files.writing(self.path):
                 os.utime(self.path / "made")  # the time of the last use, which `cleanup` reads
             _remove_locks(self.path)
@@ -99,7 +100,7 @@ class Mirror:
                 raise BaseMissing(f"{lost[0]} does not exist in {self.url}; was the request with it removed?")
             kept = {ref: here[ref] for ref in refs if ref not in there}
             if there | kept != here:
-                self._remove_refs(here.keys() - there.keys() - kept.keys())
+                self._remove_refs(here.keys() - there.keys() - kept.keys(), lock)
                 more = tuple(f"+{ref}:{ref}" for ref in refs if ref in there)
                 self.remote.fetch(self.path, (*REFSPECS, *more), pass_fds=(lock,))
                 self._check_fetched(here, there, refs)
@@ -157,7 +158,7 @@ class Mirror:
         """Whether the repository has no branch."""
         return not self.branches()
 
-    def _create_repository(self, object_format: str) -> None:
+    def _create_repository(self, object_format: str, lock: int) -> None:
         """Create the bare repository; if the creation of a repository was interrupted before its first fetch, it is
         created again."""
         if (self.path / "made").exists():
@@ -165,7 +166,8 @@ class Mirror:
         if not any(self.path.glob("objects/pack/*.pack")):
             untrusted_tree.remove(self.path)
         root = os.geteuid() == 0
-        git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", str(self.path))
+        argv = ("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", str(self.path))
+        git(*argv, pass_fds=(lock,))
         config = (self.path / "config").read_bytes() + _CONFIG.format(mode="0644" if root else "0600").encode()
         durable_files.write_file(self.path / "config", config)
         open_up(self.path, readable=root)
@@ -178,7 +180,7 @@ class Mirror:
         pairs = (line.split("\t", 1) for line in _text(done.output).splitlines())
         return {name: commit for commit, name in pairs}
 
-    def _remove_refs(self, names: Iterable[str]) -> None:
+    def _remove_refs(self, names: Iterable[str], lock: int) -> None:
         """Remove refs from the mirror that the remote no longer has.
 
         Git's own option `--prune` is not used: it removes every branch when a page is taken for an empty repository
@@ -186,7 +188,8 @@ class Mirror:
         """
         lines = "".join(f"delete {name}\n" for name in sorted(names))
         if lines:
-            git("update-ref", "--stdin", git_dir=self.path, stdin=lines.encode("utf-8", "surrogateescape"))
+            text = lines.encode("utf-8", "surrogateescape")
+            git("update-ref", "--stdin", git_dir=self.path, stdin=text, pass_fds=(lock,))
 
     def _check_fetched(self, before: Mapping[str, str], there: Mapping[str, str], more: Sequence[str]) -> None:
         """Raise RemoteAway if a ref of the remote is not in the mirror after a fetch, or was not moved by it."""
@@ -251,7 +254,7 @@ def keep_from_others(folder: Path) -> None:
 def _remove_locks(git_dir: Path) -> None:
     """Remove lock files that a killed git process left.
 
-    The caller holds the flock, which each git process inherits that fetches into the mirror or combines its packs.
+    The caller holds the flock, which each git process inherits that changes the mirror.
     """
     for pattern in ("*.lock", "refs/**/*.lock", "objects/info/*.lock"):
         for stale in git_dir.glob(pattern):

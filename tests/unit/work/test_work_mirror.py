@@ -1,6 +1,7 @@
 """The mirror follows the other side, never drops an object, and leaves the other side untouched."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -279,3 +280,42 @@ def test_the_lock_is_held_until_the_git_of_a_killed_process_has_ended(served, tm
     mirror = Mirror(tmp_path / "c", "h", "o", "r", Remote(url, credentials=lambda: ("u", "good-password")))
     mirror.fetch()
     assert mirror.default_branch() == "main"
+
+
+STOPPED_GIT = """#!/bin/sh
+case " $* " in *" {word} "*) echo > {folder}/stopped; read -r _ < {folder}/go ;; esac
+exec {git} "$@"
+"""
+
+
+@pytest.mark.parametrize("word", ["init", "update-ref", "fetch"])
+def test_the_lock_is_held_until_any_git_that_changes_the_mirror_has_ended(word, source, make_mirror, tmp_path):
+    """The next owner of the lock removes lock files, or a repository that is not complete, of a git that runs."""
+    if word != "init":
+        source.git("branch", "gone")
+        make_mirror(source.path)
+        source.git("branch", "-D", "-q", "gone")
+        source.commit("second")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(STOPPED_GIT.format(word=word, folder=folder, git=shutil.which("git")))
+    (folder / "git").chmod(0o755)
+    for name in ("stopped", "go"):
+        os.mkfifo(folder / name)
+    script = (
+        "import sys; from pathlib import Path; from agent.work import Mirror; from agent.work.remote import Remote;"
+        "Mirror(Path(sys.argv[1]), 'local', 'local', 'repo', Remote(sys.argv[2])).fetch()"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "contexts"), str(source.path)],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+    )
+    (folder / "stopped").read_text()
+    worker.kill()
+    worker.wait()
+    lock = tmp_path / "contexts/repos/local/local/.repo.git.lock"
+    is_held = durable_files.is_locked(lock)
+    (folder / "go").write_text("\n")
+    with durable_files.locked(lock):
+        assert is_held
+    assert make_mirror(source.path).branches() == ["main"]
