@@ -257,11 +257,12 @@ def walk(
     `within` is the file descriptor of the folder that `top` is relative to. `order(names, depth)` sorts the names of
     one folder, or the first LISTED names of a folder that is read lazily. With `only` the walk yields all folders, and
     the other entries that have a name in `only`; the remaining entries are not read with stat, so a walk with `only` is
-    many times faster. A folder that cannot be opened, or that may be listed but not entered, is passed to `on_error`,
-    and is yielded a second time (`WalkedEntry.left`) like any other folder. A folder that was moved during the walk is
-    passed to `on_error` too; the walk then continues in the nearest folder above it that was not moved. Without
-    `on_error`, a folder that cannot be opened or entered, or that was moved, raises OSError. Entries of the tree that
-    disappear during the walk are skipped. Raises OSError if `top` is not a folder.
+    many times faster. A folder that cannot be opened, or that has entries which may not be read with stat (all entries,
+    if it may be listed but not entered), is passed to `on_error` once, and is yielded a second time
+    (`WalkedEntry.left`) like any other folder; its other entries are yielded. A folder that was moved during the walk
+    is passed to `on_error` too; the walk then continues in the nearest folder above it that was not moved. Without
+    `on_error`, such a folder raises OSError. An entry directly in `top` that may not be read with stat always raises
+    OSError. Entries of the tree that disappear during the walk are skipped. Raises OSError if `top` is not a folder.
 
     A walk holds at most LISTED names of each folder on its path in memory; of a folder below LARGE folders with more
     names than that, it holds all names.
@@ -270,13 +271,14 @@ def walk(
     listings: list[Iterator[str]] = []
     large: list[int] = []  # positions in `listings` of large folders with names that are still being read
     above: list[WalkedEntry] = []
-    denied: OSError | None = None  # why the entries of the current folder cannot be read
+    denied: dict[int, OSError] = {}  # depth of a folder on the path → why an entry of it cannot be read
     try:
         listings.append(_listing(way, order, only, lazily=True))
         while True:
             name = next(listings[-1], None)
             if name is None:
                 listings.pop()
+                refused = denied.pop(len(listings), None)
                 if not above:
                     return
                 try:
@@ -288,11 +290,11 @@ def walk(
                     way.find_back()
                     _close(listings[len(way.names) + 1 :])
                     del listings[len(way.names) + 1 :]
+                    denied = {depth: reason for depth, reason in denied.items() if depth < len(listings)}
                 else:
-                    if denied is not None and on_error is not None:
+                    if refused is not None and on_error is not None:
                         above[-1].folder = way.here
-                        on_error(above[-1], denied)
-                denied = None
+                        on_error(above[-1], refused)
                 while large and large[-1] >= len(listings):
                     large.pop()
                 while len(above) > len(way.names):
@@ -305,9 +307,7 @@ def walk(
             except PermissionError as error:  # for example, the folder may be listed, but not entered
                 if on_error is None or not above:
                     raise
-                denied = error
-                _close(listings[-1:])
-                listings[-1] = iter(())
+                denied.setdefault(len(listings) - 1, error)
                 continue
             entry = WalkedEntry(way.here, name, status, way.names)
             yield entry

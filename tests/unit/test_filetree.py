@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from deep_tree import DEEP, make_deep
@@ -178,6 +179,47 @@ def test_folders_that_may_be_listed_but_not_entered_end_no_measurement(tree, mon
     assert {path for path, left in entries if left} == set(os.listdir(tree))
     for name in closed:
         (tree / name).chmod(0o755)
+
+
+class ClosedBefore(list):
+    """The names of a folder, which may not be entered while one of two names is read."""
+
+    def __init__(self, names, folder, closed):
+        super().__init__(names)
+        self.folder, self.closed = folder, closed
+
+    def __iter__(self):
+        for name in super().__iter__():
+            self.folder.chmod(0o444 if name in self.closed else 0o755)
+            yield name
+
+
+def test_entries_after_one_that_cannot_be_read_are_yielded(tree, monkeypatch):
+    """The first such entry ended the listing of its folder; a folder below may have such entries too."""
+    below = tree / "middle" / "d" / "e"
+    below.mkdir(parents=True)
+    for path in (*(tree / "middle" / name for name in "abcfg"), *(below / name for name in "hijk")):
+        path.write_text("x")
+    if ROOT:
+        for path in (tree, *tree.glob("**/*")):
+            os.chown(path, 65534, 65534)
+    folders = {1: Path("middle"), 3: Path("middle/d/e")}  # below a folder that only root may enter
+
+    def order(names, depth):
+        return ClosedBefore(sorted(names), folders[depth], "bfhj") if depth in folders else sorted(names)
+
+    monkeypatch.chdir(tree)
+    missed = []
+    with without_rights_of_root():
+        found = [
+            (entry.path, entry.left)
+            for entry in walk(".", order=order, on_error=lambda entry, error: missed.append((entry.path, error.errno)))
+        ]
+    assert [path for path, left in found if not left] == [
+        *("middle", "middle/a", "middle/c", "middle/d", "middle/d/e", "middle/d/e/i", "middle/d/e/k", "middle/g")
+    ]
+    assert [path for path, left in found if left] == ["middle/d/e", "middle/d", "middle"]
+    assert missed == [("middle/d/e", errno.EACCES), ("middle", errno.EACCES)]
 
 
 def test_what_is_not_there_and_what_is_no_folder(tree):
