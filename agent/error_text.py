@@ -15,6 +15,23 @@ _START = "Failed to establish a new connection: "
 _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
+LONGEST = 2000
+"""Maximum number of characters of `named`."""
+
+
+def text_of(error: object) -> str:
+    """`str(error)`; if that raises an error itself, as the class of a plug-in may, a sentence that says so."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - the class of the error may be that of a plug-in
+        return f"(its text cannot be read: {type(second).__name__})"
+
+
+def named(error: BaseException) -> str:
+    """The class and the text of an error, for a message about an error of a plug-in, a library or this program."""
+    return f"{type(error).__name__}: {text_of(error)}"[:LONGEST]
+
+
 def innermost(error: BaseException) -> BaseException:
     """The innermost error of a chain of errors: each outer error has it as `reason` or as an argument."""
     seen: set[int] = set()
@@ -29,7 +46,7 @@ def reason(error: object) -> str:
     """The text of the innermost error, on one line and without the error number; the name of the error's class if it
     has no text."""
     inner = innermost(error) if isinstance(error, BaseException) else error
-    words = _OBJECT.sub("", _NUMBERED.sub("", " ".join(str(inner).split()))).removeprefix(_START)
+    words = _OBJECT.sub("", _NUMBERED.sub("", " ".join(text_of(inner).split()))).removeprefix(_START)
     if words.startswith("Failed to resolve"):
         words = words.partition("(")[0].rstrip()
     return words or type(inner).__name__

@@ -30,6 +30,7 @@ from agent.commands import (
 )
 from agent.commands.doctor_check import FAIL, OK, WARN, DoctorCheck
 from agent.config.url_passwords import without_passwords
+from agent.error_text import named, text_of
 from agent.errors import MakimonoError
 from agent.observe import log
 from agent.security.redact import masker_of
@@ -144,7 +145,7 @@ def _guarded(name: str, found: Iterator[DoctorCheck]) -> Iterator[DoctorCheck]:
         yield from found
     except Exception as error:  # noqa: BLE001 - a check calls plug-ins, and libraries on a broken machine
         log.mistake("doctor", name, error)
-        said = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+        said = str(error) if isinstance(error, MakimonoError) else named(error)
         yield DoctorCheck(name, FAIL, said)
 
 
@@ -157,9 +158,10 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
     try:
         settings = load(True)
     except Exception as error:  # noqa: BLE001 - a plug-in of the configuration may raise an error of its own
-        checks = [DoctorCheck(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
+        said = text_of(error)
+        checks = [DoctorCheck(name, FAIL, said, "docs/configuration.md has every key; `config show` every value")]
     else:
-        return settings, [_loaded(settings), *_named(name, doctor_configuration.findings(settings))]
+        return settings, [_loaded(settings), *_guarded(name, _named(name, doctor_configuration.findings(settings)))]
     try:
         return load(False), checks  # an unset ${NAME} must not prevent the other checks
     except Exception:  # noqa: BLE001 - the same error, or another one of the same configuration

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agent import clock
+from agent.error_text import named
 from agent.errors import MakimonoError
 from agent.observe import log
 from agent.security.terminal import strip_terminal_controls
@@ -62,7 +63,7 @@ def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]
         yield from environment().get_template(f"{template}.html.j2").generate(view=view, **more)
     except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         log.mistake("page", template, error)
-        raise TemplateValuesError(f"the page cannot be made: {type(error).__name__}: {error}") from error
+        raise TemplateValuesError(f"the page cannot be made: {named(error)}") from error
 
 
 def to(base: Any, kind: str, number: Any) -> str:

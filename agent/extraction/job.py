@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock, durable_files
+from agent.error_text import named
 from agent.errors import Fenced, LockHeld, MakimonoError, MemoryUnavailable, UsageError
 from agent.extraction.feedback import Feedback
 from agent.extraction.task_extraction import EPISODES, Extracted, TaskExtraction
@@ -227,7 +228,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: ExtractionLease, j
 def _record_failed_try(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
     """Record a failed try of a job; return the seconds until the next try, 0 after the last."""
     log.mistake("extraction", row.uuid, error)
-    why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
+    why = wiring.redact(named(error))[:LONGEST_ERROR]
     last = attempt >= TRIES
     store.jobs.end(job.id, jobs.FAILED if last else jobs.QUEUED, why)
     wiring.events.emit("memory_extraction_failed", uuid=row.uuid, job=job.id, attempt=attempt, error=why, last=last)

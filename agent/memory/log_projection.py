@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.error_text import named
 from agent.errors import MemoryUnavailable
 from agent.memory.full_text_index import FullTextIndex
 from agent.observe import log
@@ -86,7 +87,7 @@ class LogProjection:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"entry {entry.number} of the log ({entry.operation})"
                 log.mistake("memory", what, error)
-                raise MemoryUnavailable(f"{what} cannot be used: {type(error).__name__}: {error}") from error
+                raise MemoryUnavailable(f"{what} cannot be used: {named(error)}") from error
         self._number = max(self._number, entry.number)
 
     def flush(self) -> None:

@@ -19,6 +19,7 @@ from functools import cached_property
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
+from agent.error_text import named
 from agent.errors import ConfigError, MemoryUnavailable
 from agent.memory.full_text_search import as_json
 from agent.registry import Registry
@@ -67,7 +68,7 @@ class Vectors:
             raise self._broken(error) from error
 
     def _broken(self, error: Exception) -> MemoryUnavailable:
-        return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
+        return MemoryUnavailable(f"memory.embeddings {self.plugin}: {named(error)}")
 
     def _make_vectors(self, texts: Sequence[str]) -> list[array[float]]:
         """The vectors of the texts, each normalised to length 1; a vector of length 0 or of no finite length becomes an

@@ -18,6 +18,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from agent.error_text import named
 from agent.errors import (
     MISTAKES,
     AnswerOdd,
@@ -147,6 +148,4 @@ def reason_of(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return str(error)
-    return (
-        f"an error that nobody foresaw ({type(error).__name__}: {error}); the log has its traceback, please report it"
-    )
+    return f"an error that nobody foresaw ({named(error)}); the log has its traceback, please report it"

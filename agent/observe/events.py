@@ -12,6 +12,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.error_text import named
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class Events:
         kind = (known, type(error).__name__)
         trace = None if kind in self._traced else error
         self._traced.add(kind)
-        fields = {"listener": known, "event_name": name, "error": f"{type(error).__name__}: {error}"}
+        fields = {"listener": known, "event_name": name, "error": named(error)}
         log.get("events").error("listener_failed", **fields, exc_info=trace)
         return fields
 

@@ -24,6 +24,7 @@ import orjson
 
 from agent import clock, durable_files
 from agent.config.url_passwords import without_passwords
+from agent.error_text import named
 from agent.errors import is_unforeseen
 from agent.observe.truncate import shorten, text_of, truncate
 from agent.registry import without
@@ -200,7 +201,7 @@ def mistake(room: str, item: str, error: BaseException) -> None:
     `mistake` is called where every error counts as a failure of `item`, for example of a tool or of a plug-in, so that
     a mistake of this program does not look like a fault of something else."""
     if is_unforeseen(error):
-        get(room).error("bug", item=item, error=f"{type(error).__name__}: {error}", exc_info=error)
+        get(room).error("bug", item=item, error=named(error), exc_info=error)
 
 
 def write(level: str, room: str, event: str, fields: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, durable_files
+from agent.error_text import named
 from agent.prompts.revision import TemplateRefused, hash_of
 from agent.prompts.template_files import MOST_FILES, check_schema, parse_json
 
@@ -172,7 +173,7 @@ def _request_document(url: str, etag: str) -> tuple[bytes, str] | None:
                 raise TemplateRefused(f"prompts.url: {url} answered in a compressed form, which was not asked for")
             return _body(answer, url), answer.headers.get("ETag", "")[:1000]
     except requests.RequestException as error:
-        raise TemplateRefused(f"prompts.url: {url} cannot be read: {type(error).__name__}: {error}") from error
+        raise TemplateRefused(f"prompts.url: {url} cannot be read: {named(error)}") from error
 
 
 def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent import clock, durable_files
+from agent.error_text import named
 from agent.errors import DiskError, LockHeld, MakimonoError
 from agent.prompts import rendering, template_store
 from agent.prompts.download import download, mark_of_download, parse_document, read_download
@@ -147,7 +148,7 @@ class TemplateLoader:
         try:
             download(self.settings)
         except Exception as error:  # noqa: BLE001 - an error of the server of templates must never end the daemon's thread
-            why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, MakimonoError) else named(error)
             if why != self._download_error:
                 self._emit("template.reload_failed", source=self.source, error=why, kept=_name_of(self.current))
             self._download_error = why
@@ -209,7 +210,7 @@ class TemplateLoader:
         try:
             found, mark = self._checked()
         except Exception as error:  # noqa: BLE001 - an error in a template must never end a task
-            why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, MakimonoError) else named(error)
             after = replace(before, program=program, failed_mark=mark, error=why, at=clock.stamp())
             self._stored = after
             if (before.error, before.failed_mark) != (why, mark):

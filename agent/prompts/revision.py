@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.error_text import named
 from agent.errors import ConfigError
 from agent.prompts import limited_environment
 from agent.prompts.limited_environment import LimitedEnvironment
@@ -130,7 +131,7 @@ class TemplateSet:
         except Exception as error:  # noqa: BLE001 - an error in a template must never end a task
             if name not in self._reported:
                 self._reported.add(name)
-                self.failed(name, f"{type(error).__name__}: {error}")
+                self.failed(name, named(error))
             return None
         return text
 

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
+from agent.error_text import named
 from agent.errors import DiskError, ToolError
 from agent.observe import log
 from agent.tools import truncate
@@ -143,7 +144,7 @@ class Toolbox:
             result = ToolResult(self._capped(text)[0], status="error", error=text[:500])
         except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task
             log.mistake("tools", name, error)
-            text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
+            text = self._mask(f"{name} failed inside: {named(error)}")[:2000]
             result = ToolResult(escape_surrogates(text), status="error", error=escape_surrogates(text))
         self.budget.spend(result.content)
         if isinstance(arguments, dict):

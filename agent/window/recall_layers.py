@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent import clock
+from agent.error_text import named, text_of
 from agent.errors import MakimonoError, MemoryUnavailable
 from agent.observe import log
 from agent.security.sanitise import clean
@@ -246,7 +247,7 @@ def _ask_layers(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Me
             answers[name] = str(error)
         except Exception as error:  # noqa: BLE001 - an error of a plug-in must never end a task
             log.mistake("memory", name, error)
-            answers[name] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            answers[name] = named(error) if text_of(error) else type(error).__name__
 
     threads = {
         name: threading.Thread(target=ask, args=(name, question), name=f"memory {name}", daemon=True)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from agent.error_text import text_of
 from agent.errors import (
     MISTAKES,
     AccessRefused,
@@ -157,7 +158,7 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
 
     `replaced`: the program's files differ from those that this process has loaded. If the program's files were
     replaced, a mistake counts as an error of the host, for which waiting may help."""
-    why = str(error) or type(error).__name__
+    why = text_of(error) or type(error).__name__
     if replaced and isinstance(error, MISTAKES):
         return False, OF_HOST, f"{REPLACED}: {why}"
     if isinstance(error, MakimonoError):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent import clock, deadline, durable_files, filetree
+from agent.error_text import text_of
 from agent.errors import ConfigError, ContextError, ReplicaAway
 from agent.observe import log
 from agent.store.jsonl import last_record
@@ -57,7 +58,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
                 _fetch_or_wait(wiring, claim, folder, address)
             except Exception as error:
                 wiring.events.emit(
-                    "replica_away", uuid=claim.uuid, error=str(error) or type(error).__name__, seconds=60
+                    "replica_away", uuid=claim.uuid, error=text_of(error) or type(error).__name__, seconds=60
                 )
                 raise
     write_state(folder, claim.attempt)

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from agent import proc
+from agent.error_text import named
 from agent.errors import ClaimLost, Fenced, HostError, LockHeld, MakimonoError
 from agent.observe import log
 from agent.observe.events import Events, to_log
@@ -88,6 +89,6 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
         send_report(report, str(error))
         code = error.exit_code
     except Exception as error:
-        send_report(report, f"{type(error).__name__}: {error}")
+        send_report(report, named(error))
         raise
     sys.exit(code)

@@ -6,7 +6,7 @@ import pytest
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
-from agent.error_text import reason
+from agent.error_text import LONGEST, named, reason
 from agent.errors import ModelUnreachable
 from agent.llm.transport import Transport
 
@@ -45,3 +45,17 @@ def test_a_server_that_is_down_is_told_by_its_address_and_without_a_number():
         transport.fetch("GET", f"http://127.0.0.1:{port}/v1/models")
     assert f"127.0.0.1:{port} cannot be reached: Connection refused. Is the server running" in str(caught.value)
     assert "Errno" not in str(caught.value)
+
+
+class Mute(Exception):
+    """The error of a plug-in that cannot even say what happened."""
+
+    def __str__(self):
+        raise AttributeError("no attribute 'message'")
+
+
+def test_an_error_without_a_readable_text_is_named_by_its_class():
+    assert named(Mute()) == "Mute: (its text cannot be read: AttributeError)"
+    assert reason(Mute()) == "(its text cannot be read: AttributeError)"
+    assert named(ValueError("two\nlines")) == "ValueError: two\nlines"
+    assert len(named(ValueError("x" * 10_000_000))) == LONGEST

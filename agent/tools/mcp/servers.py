@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock, deadline, process_tree
 from agent.config.host_allowlist import parse_all
+from agent.error_text import named
 from agent.errors import CommandRefused, MakimonoError
 from agent.observe import log
 from agent.sandbox.base import Streams
@@ -82,7 +83,7 @@ class ServerProcess:
             self.failure = str(error)
         except Exception as error:  # noqa: BLE001 - an error that is raised in the thread of a server would otherwise be lost
             log.mistake("mcp", self.thread.name, error)
-            self.failure = f"{type(error).__name__}: {error}"
+            self.failure = named(error)
         finally:
             self._close_ends()
 

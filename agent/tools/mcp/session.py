@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from agent import __version__
+from agent.error_text import named
 from agent.observe import log
 from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
@@ -243,4 +244,4 @@ def _innermost(error: BaseException) -> BaseException:
 def _error_text(error: BaseException) -> str:
     if isinstance(error, Flooded | RuntimeError):
         return str(error)[:500]
-    return f"{type(error).__name__}: {error}"[:500]
+    return named(error)[:500]

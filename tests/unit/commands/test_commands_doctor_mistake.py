@@ -48,3 +48,22 @@ def test_an_error_class_of_a_plug_in_or_a_library_ends_no_other_check(place, mon
     found = {check.name: check for check in doctor.examine_locally(here.settings)}
     assert (found["webhooks"].state, found["webhooks"].found) == (doctor.FAIL, "OfAPlugIn: it has its own errors")
     assert found["processes"].state
+
+
+def test_an_error_whose_text_cannot_be_read_ends_no_other_check(place, monkeypatch, written):
+    here = place()
+
+    class Mute(Exception):
+        def __str__(self):
+            raise AttributeError("no attribute 'message'")
+
+    def foreign(settings):
+        if settings is here.settings:
+            raise Mute
+        yield
+
+    monkeypatch.setattr(doctor_poke, "findings", foreign)
+    found = {check.name: check for check in doctor.examine_locally(here.settings)}
+    assert found["webhooks"].state == doctor.FAIL
+    assert found["webhooks"].found == "Mute: (its text cannot be read: AttributeError)"
+    assert found["processes"].state

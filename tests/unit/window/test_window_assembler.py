@@ -263,6 +263,13 @@ def test_memories_of_all_layers_share_one_limit_and_none_stands_twice(new_task):
     assert re.findall(r"^(\d)\. (\w)", text, re.MULTILINE) == [("1", "a"), ("2", "b"), ("3", "d")]
 
 
+class Mute(Exception):
+    """The error of a plug-in that cannot even say what happened."""
+
+    def __str__(self):
+        raise AttributeError("no attribute 'message'")
+
+
 WRONG = {
     "no list": Memory(answer=7),
     "no records": Memory(answer=["text"]),
@@ -271,6 +278,7 @@ WRONG = {
     "no finite number": Memory(answer=[{"content": "x", "source": "x", "relevance": float("nan")}]),
     "raises": Memory(error=OSError("memory.db is locked")),
     "raises what nobody expects": Memory(error=RuntimeError()),
+    "raises an error that has no text": Memory(error=Mute()),
     "gives up": Memory(error=MakimonoError("no such namespace")),
 }
 
@@ -282,6 +290,7 @@ def test_a_broken_memory_is_left_out_reported_and_the_task_goes_on(new_task):
     assert [one["layer"] for one in task.events("layer_failed")] == list(WRONG)
     said = {one["layer"]: one["error"] for one in task.events("layer_failed")}
     assert "memory.db is locked" in said["raises"]
+    assert said["raises an error that has no text"] == "Mute: (its text cannot be read: AttributeError)"
     assert said["no list"] == "`recall` answered with int; it must answer with a list of records"
     assert said["no content"] == "a record of type dict has no `content`; each needs it, as a text"
     assert said["no number"] == "`relevance` of a record is 'high'; it must be a finite number, or be left out"
