@@ -100,8 +100,8 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The properties of a kind of sandbox that other packages need. A plug-in without an attribute `traits` has the
-    defaults.
+    """The properties of a kind of sandbox that other packages need. A plug-in without an attribute `traits` has those
+    of `TRAITS_OF_KINDS`, or the defaults if its `kind` is another one.
 
     - `isolates`: commands see only the minimal root and `Mounts`; if False, they see the paths of the host.
     - `refuses`: every command is refused.
@@ -113,6 +113,15 @@ class Traits:
     refuses: bool = False
     has_host_programs: bool = False
     filters_calls: bool = False
+
+
+TRAITS_OF_KINDS = {
+    "none": Traits(isolates=False, has_host_programs=True),
+    "refused": Traits(refuses=True),
+    "bubblewrap": Traits(has_host_programs=True),
+}
+"""Kind → traits of a plug-in without an attribute `traits`: before `traits` was part of the contract, a plug-in stated
+by one of these kinds that it does not isolate or that it refuses commands."""
 
 
 class Limits(Protocol):
@@ -191,9 +200,9 @@ class Sandbox(Protocol):
 
 
 def traits_of(sandbox: Sandbox) -> Traits:
-    """The traits of a sandbox."""
-    found: Traits = getattr(sandbox, "traits", Traits())
-    return found
+    """The traits of a sandbox; those of its kind if it has no attribute `traits`."""
+    found: Traits | None = getattr(sandbox, "traits", None)
+    return TRAITS_OF_KINDS.get(getattr(sandbox, "kind", ""), Traits()) if found is None else found
 
 
 class Refused:

@@ -3,6 +3,7 @@ replaces.  What differs between plug-ins is an attribute of theirs, with a defau
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,3 +76,17 @@ def test_a_sandbox_of_somebody_else_isolates_and_has_programs_of_its_own():
     assert traits_of(Refused("")).refuses
     assert not traits_of(SANDBOXES.load("none")).isolates
     assert traits_of(SANDBOXES.load("bubblewrap")).isolates
+
+
+@pytest.mark.parametrize(
+    ("kind", "traits"),
+    [
+        ("none", Traits(isolates=False, has_host_programs=True)),
+        ("refused", Traits(refuses=True)),
+        ("bubblewrap", Traits(has_host_programs=True)),
+        ("firecracker", Traits()),
+    ],
+)
+def test_a_sandbox_from_before_the_traits_has_those_of_its_kind(kind, traits):
+    """The contract had three kinds, and a plug-in that does not isolate said so by the kind `none`."""
+    assert traits_of(SimpleNamespace(kind=kind, uid=None, reason="", advice="")) == traits
