@@ -4,44 +4,33 @@ translates the errors of the host and of libraries into errors of this program.
 The adapters of GitLab and Forgejo send their requests with the token through `RestClient.call`. `rest_client.py` knows
 only HTTP; it does not interpret issues, labels or pull requests. GitLab's and Forgejo's clients are subclasses
 (`gitlab/http.py`, `forgejo/http.py`); GitHub's client (`github/http.py`) is not a subclass, since GitHub has more kinds
-of tokens and of rate limits."""
+of tokens and of rate limits. The base class of all three is `HostClient` (`host_client.py`)."""
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from abc import abstractmethod
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
 import requests
 
-from agent import __version__, clock
+from agent import clock
 from agent.errors import AnswerOdd, ForgeLimited, ForgeUnreachable
 from agent.forge import http
-from agent.forge.ca_bundle import ca_bundle_of
-from agent.forge.etag_cache import EtagCache, HttpAnswer, condition, request_name
-from agent.forge.host_facts_cache import HostFactsCache
-from agent.forge.rate_limiter import EVERYTHING, RateLimiter
-from agent.forge.single_reads import SingleReads
+from agent.forge.etag_cache import HttpAnswer, condition, request_name
+from agent.forge.host_client import LIMITED_TRIES, TRIES, HostClient
+from agent.forge.rate_limiter import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from agent.errors import ForgeError
     from agent.forge.answer_reader import Shapes
 
-TRIES = 3
-LIMITED_TRIES = 5
-QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that the program repeats soon anyway
-PATIENT = 900.0  # maximum wait in seconds for a rate limit before a request that the program does not repeat soon
 BUCKET = "api"
-AGENT = f"makimono/{__version__}"
 
 
-class RestClient(ABC):
+class RestClient(HostClient):
     """Sends requests to the API of the host at `base_url` (scheme, host, port, sub-path), as the account of
     `section.token`.
 
@@ -54,20 +43,6 @@ class RestClient(ABC):
     shapes: ClassVar[Shapes]
     advice: ClassVar[str]
     page_size: ClassVar[dict[str, Any]]
-
-    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
-        self.section = section
-        self.base_url = base_url
-        self.prefix = urlsplit(base_url).path + self.api
-        self.host = host
-        self.limiter = RateLimiter(base_dir / "limits", host)
-        self.facts = HostFactsCache(base_dir / "limits", host, self.token)
-        self.trust = ca_bundle_of(base_dir, section.ca_file)
-        self.kept = EtagCache()
-        self.reads = SingleReads()
-        self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
-        self.pause = 0.0  # seconds between two polls that the host last demanded
-        self._manner = threading.local()
 
     def token(self) -> str:
         """The token of the section, which is read at each request and each git call."""
@@ -99,7 +74,7 @@ class RestClient(ABC):
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier
         again = verb != "POST" if again is None else again
-        usual = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        usual = self.patience
         patience = usual[0] if patience is None else patience
         reserve = usual[1] if reserve is None else reserve
         what = f"{self.host}: {verb} {path}"
@@ -144,18 +119,6 @@ class RestClient(ABC):
             raise self._error_of(what, verb, status, reasons)
         raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
 
-    @contextmanager
-    def hurried(self, reserve: float = 0.0) -> Iterator[None]:
-        """A context in which this thread waits at most 5 s for a rate limit, because the program repeats the same
-        request soon anyway. `reserve` is the share of the rate limit that requests in the context `hurried` leave for
-        other requests."""
-        before = self._manner.__dict__.get("now", (PATIENT, 0.0))
-        self._manner.now = (QUICK, reserve)
-        try:
-            yield
-        finally:
-            self._manner.now = before
-
     def get(
         self,
         path: str,
@@ -197,16 +160,8 @@ class RestClient(ABC):
             else:
                 following = self._following(path, params, answer, number)
 
-    def ca_file(self) -> Path | None:
-        """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`. If one of the sources of that file has changed, the call writes the file again. `ca_file` is
-        None if the section has no setting `ca_file`; then the default certificates are used."""
-        return None if self.trust is None else self.trust.file()
-
-    def close(self) -> None:
-        """Close the connections to the host and remove the stored answers."""
-        self._disconnect()
-        self.kept.clear()
+    def _account(self) -> str:
+        return self.token()
 
     def _next(self, link: str) -> str | None:
         """Path and query of the next page of a list, from the `Link` header: the path without the prefix of the API;
@@ -230,10 +185,6 @@ class RestClient(ABC):
 
         Raises the exceptions of the library `requests` when the host does not answer.
         """
-
-    @abstractmethod
-    def _disconnect(self) -> None:
-        """Close the connections to the host; a second call has no effect."""
 
     @abstractmethod
     def _reasons(self, content: bytes) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import requests
 
 from agent.errors import AnswerOdd, ForgeUnreachable
 from agent.forge import http
-from agent.forge.rest_client import AGENT
+from agent.forge.host_client import AGENT
 
 if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent.forge import http
 from agent.forge.forgejo import errors as answers
 from agent.forge.forgejo.answer_shapes import SHAPES
-from agent.forge.rest_client import AGENT, RestClient
+from agent.forge.host_client import AGENT
+from agent.forge.rest_client import RestClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

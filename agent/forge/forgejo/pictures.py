@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.errors import PictureRefused
+from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch
-from agent.forge.rest_client import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,24 +12,21 @@ used.  Except inside a block of `SingleReads.scope`, each read sends a request, 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import requests
 
-from agent import __version__, clock
+from agent import clock
 from agent.errors import AnswerOdd, ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import http
-from agent.forge.ca_bundle import ca_bundle_of
-from agent.forge.etag_cache import EtagCache, HttpAnswer, condition
+from agent.forge.etag_cache import HttpAnswer, condition
 from agent.forge.github import errors as answers
 from agent.forge.github.answer_shapes import SHAPES
 from agent.forge.github.auth import AppToken, SettingsToken, private_key
-from agent.forge.host_facts_cache import HostFactsCache
-from agent.forge.rate_limiter import EVERYTHING, RateLimiter
-from agent.forge.single_reads import SingleReads
+from agent.forge.host_client import AGENT, LIMITED_TRIES, TRIES, HostClient
+from agent.forge.rate_limiter import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,22 +34,18 @@ if TYPE_CHECKING:
 
     from agent.forge.github.auth import Tokens
 
-TRIES = 3
-LIMITED_TRIES = 5
-QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that the program repeats soon anyway
-PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request to GitHub
-KEPT_BYTES = 8 << 20
-AGENT = f"makimono/{__version__}"
 API = "application/vnd.github+json"
 VERSION = "2022-11-28"
 
 
-class GitHubWire:
+class GitHubWire(HostClient):
     """Sends requests to the API at `section.base_url`, as the account of the section.
 
     `projects` are used to find the installation of a GitHub App. `learn` is called with each secret that is not in the
     settings, so that logs and texts mask the secret (`Redactor.learn`).
     """
+
+    cache_bytes = 8 << 20
 
     def __init__(
         self,
@@ -63,30 +56,20 @@ class GitHubWire:
         *,
         learn: Callable[..., None],
     ) -> None:
-        self.section = section
+        super().__init__(section, str(section.base_url).rstrip("/"), base_dir, host)
         self.learn = learn
-        self.host = host
         self.projects = projects
-        self.limiter = RateLimiter(base_dir / "limits", host)
-        self.facts = HostFactsCache(base_dir / "limits", host, self._account)
-        self.trust = ca_bundle_of(base_dir, section.ca_file)
-        self.base_url = str(section.base_url).rstrip("/")
         self.prefix = urlsplit(self.base_url).path
         self.tokens: Tokens = (
             SettingsToken(section)
             if section.app is None
             else AppToken(section, self._as_app, projects, learn, self.facts)
         )
-        self.kept = EtagCache(KEPT_BYTES)
-        self.reads = SingleReads()
-        self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
-        self.pause = 0.0  # seconds between two polls that GitHub last demanded
-        self._manner = threading.local()
         self._requesters = threading.local()  # PyGithub's Requester mixes up the requests of threads that share it
 
     def _account(self) -> str:
-        """A name of the account that is the same in each process, for `HostFactsCache`: the token is no such name,
-        since an App gets a new one each hour."""
+        """The token of a person; for an App, which gets a new token each hour, the names of the App and of its
+        installation."""
         app = self.section.app
         if app is None:
             return self.tokens.current()
@@ -114,7 +97,7 @@ class GitHubWire:
         if (known := self.reads.find(verb, path, query)) is not None:
             return known
         again = verb != "POST" if again is None else again
-        patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        patience, reserve = self.patience
         bucket = _bucket(path)
         what = f"{self.host}: {verb} {path}"
         refreshed = False
@@ -157,18 +140,6 @@ class GitHubWire:
                 raise ForgeUnreachable(f"{what}: {page}", maybe=verb != "GET")
             raise answers.error_of(what, verb, status, message, reasons)
         raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
-
-    @contextmanager
-    def hurried(self, reserve: float = 0.0) -> Iterator[None]:
-        """A context in which this thread waits at most 5 s for a rate limit, because the program repeats the same
-        request soon anyway. `reserve` is the share of the rate limit that requests in the context `hurried` leave for
-        other requests."""
-        before = self._manner.__dict__.get("now", (PATIENT, 0.0))
-        self._manner.now = (QUICK, reserve)
-        try:
-            yield
-        finally:
-            self._manner.now = before
 
     def get(self, path: str, *, query: Mapping[str, Any] | None = None) -> Any:
         """Send one GET and return the JSON of the answer."""
@@ -279,22 +250,15 @@ class GitHubWire:
             refused[part] = refusal
         return dict(answer.get("data") or {})
 
-    def ca_file(self) -> Path | None:
-        """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`. The file of CA certificates is written again first if one of its sources has changed. `ca_file` is
-        None if the section has no setting `ca_file`; then the default certificates are used."""
-        return None if self.trust is None else self.trust.file()
+    # --- one request ------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close this thread's connections to GitHub and remove the stored answers."""
+    def _disconnect(self) -> None:
+        """Close this thread's connections to GitHub."""
         if self._requesters.__dict__:
             from agent.forge.github import api_session
 
             api_session.close_sessions()
         self._requesters.__dict__.clear()
-        self.kept.clear()
-
-    # --- one request ------------------------------------------------------------------------------------------
 
     def _requester(self, kind: str) -> Any:
         ca_file = self.ca_file()

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError, PictureRefused
-from agent.forge.github.http import AGENT
+from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch, parts_of
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.base import Comment
 from agent.forge.changed_issues import ChangeCursor
-from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.notes import utc
 from agent.forge.gitlab.projects import username
 from agent.forge.gitlab.task_items import collection_of
 from agent.forge.gitlab.tasks import KINDS
+from agent.forge.host_client import QUICK
 from agent.forge.markers import hidden_in
 from agent.forge.task_getter import RESERVE
 from agent.values import TaskKey

@@ -30,7 +30,7 @@ from agent.forge.gitlab.changed_items import changed_of, number_in, recent_in
 from agent.forge.gitlab.checks import CheckReader
 from agent.forge.gitlab.config_section import addresses, listed
 from agent.forge.gitlab.fork_head import head_moved
-from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
+from agent.forge.gitlab.http import GitLabWire, is_missing
 from agent.forge.gitlab.listed_projects import ListedProjects
 from agent.forge.gitlab.merge_requests import (
     BRANCH_WAITS,
@@ -47,6 +47,7 @@ from agent.forge.gitlab.requesting_person import altered, reviewer_of, taken_awa
 from agent.forge.gitlab.task_items import TaskItems, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import KINDS, GitLabTaskGetter, MemberProjects
 from agent.forge.gitlab.text_edits import edit_of
+from agent.forge.host_client import PATIENT, QUICK
 from agent.forge.issue_url import on_gitlab
 from agent.forge.misspelt_labels import MOST_PROJECTS, label_problems
 from agent.forge.post_once import post_once

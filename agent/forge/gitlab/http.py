@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.forge.gitlab import errors as answers
 from agent.forge.gitlab.answer_shapes import SHAPES
-from agent.forge.rest_client import AGENT, PATIENT, QUICK, RestClient
+from agent.forge.host_client import AGENT
+from agent.forge.rest_client import RestClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from agent.errors import ForgeError, ForgeRefused
     from agent.forge.etag_cache import HttpAnswer
     from agent.forge.gitlab.api_session import ApiSession
-
-__all__ = ["AGENT", "PATIENT", "QUICK", "GitLabWire", "is_missing"]
 
 
 class GitLabWire(RestClient):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
-from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER
+from agent.forge.host_client import QUICK
 from agent.forge.unanswered_lists import postponed
 from agent.observe.error_tolerant_loop import IN_A_ROW
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.forge.base import Comment, MarkedComment
 from agent.forge.comment_cursor import REMEMBERED, CommentCursor, digest, odd_comment
-from agent.forge.gitlab.http import PATIENT
 from agent.forge.gitlab.projects import username
+from agent.forge.host_client import PATIENT
 from agent.forge.lines_of_comment import Side, lines_in_words, suggestions_in_words
 from agent.forge.markers import all_in
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from agent.errors import PictureRefused
-from agent.forge.gitlab.http import AGENT
+from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
-from agent.forge.gitlab.http import PATIENT
+from agent.forge.host_client import PATIENT
 from agent.forge.markers import is_signed
 from agent.forge.rate_limiter import KEPT_SECONDS
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ForgeError, ForgeRefused
-from agent.forge.gitlab.http import QUICK, is_missing
+from agent.forge.gitlab.http import is_missing
 from agent.forge.gitlab.merge_requests import LOOK_UP_WAIT
 from agent.forge.gitlab.notes import COMMENTS
+from agent.forge.host_client import QUICK
 from agent.forge.markers import all_in, hidden_in
 from agent.forge.post_once import post_once
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered, said_unasked
-from agent.forge.gitlab.http import PATIENT, QUICK
 from agent.forge.gitlab.notes import ACTIVITY, EDITS
 from agent.forge.gitlab.projects import number, username
+from agent.forge.host_client import PATIENT, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
-from agent.forge.gitlab.http import PATIENT, is_missing
+from agent.forge.gitlab.http import is_missing
+from agent.forge.host_client import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from agent import clock
 from agent.errors import AnswerOdd, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import Task
-from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
 from agent.forge.gitlab.requesting_person import assigned_again, who_asked
+from agent.forge.host_client import QUICK
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter, changed_just_now
 from agent.forge.what_starts import how_to_ask

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import IssueUnreadable
 from agent.forge.comment_cursor import digest_of, edited
-from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import username
+from agent.forge.host_client import QUICK
 from agent.observe import log
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
-from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER
+from agent.forge.host_client import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -174,7 +174,7 @@ def wire(request, tmp_path):
 
 def test_the_next_page_is_below_the_api(wire):
     for path in ("@other.example:81/x", ".other.example/x", ":81/x"):
-        link = f'<{wire.base_url}{"/api/v4" if "/api/v4" in wire.prefix else ""}{path}?page=2>; rel="next"'
+        link = f'<{wire.base_url}{getattr(wire, "api", "")}{path}?page=2>; rel="next"'
         with suppress(AnswerOdd):
             following = wire._next(link)
             assert following is None or following.startswith("/")
