@@ -23,9 +23,11 @@ from agent.forge.rate_limiter import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from agent.errors import ForgeError
     from agent.forge.answer_reader import Shapes
+    from agent.forge.base_session import BaseSession
 
 BUCKET = "api"
 
@@ -43,6 +45,10 @@ class RestClient(HostClient):
     shapes: ClassVar[Shapes]
     advice: ClassVar[str]
     page_size: ClassVar[dict[str, Any]]
+
+    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
+        super().__init__(section, base_url, base_dir, host)
+        self._session: BaseSession | None = None
 
     def token(self) -> str:
         """The token of the section, which is read at each request and each git call."""
@@ -163,6 +169,24 @@ class RestClient(HostClient):
     def _account(self) -> str:
         return self.token()
 
+    def _send(
+        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send one request and return (status, headers with lower-case names, body); `extra` are additional headers of
+        the request.
+
+        Raises the exceptions of the library `requests` when the host does not answer.
+        """
+        ca_file = self.ca_file()
+        if self._session is None:
+            self._session = self._open_session(ca_file)
+        return self._session.send(verb, path, self.token(), query=query, body=body, headers=extra)
+
+    def _disconnect(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
     def _next(self, link: str) -> str | None:
         """Path and query of the next page of a list, from the `Link` header: the path without the prefix of the API;
         None after the last page. The host and sub-path in the `Link` header are ignored."""
@@ -177,14 +201,9 @@ class RestClient(HostClient):
     # --- what the host decides --------------------------------------------------------------------------------
 
     @abstractmethod
-    def _send(
-        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Send one request and return (status, headers with lower-case names, body); `extra` are additional headers of
-        the request.
-
-        Raises the exceptions of the library `requests` when the host does not answer.
-        """
+    def _open_session(self, ca_file: Path | None) -> BaseSession:
+        """A session for the API of the host. The subclass imports the library for its requests only here, so a process
+        that sends no request does not load that library."""
 
     @abstractmethod
     def _reasons(self, content: bytes) -> tuple[str, ...]:

@@ -8,31 +8,22 @@ request.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import requests
 
+from agent.forge.base_session import TIMEOUT, BaseSession
 from agent.forge.http import OneHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-TIMEOUT = 30.0
 REDIRECTS = 5
 
 
-class ApiSession:
+class ApiSession(BaseSession):
     """Sends requests to the API at `address`, which includes the path of the API."""
-
-    def __init__(self, address: str, ca_file: Path | None, agent: str) -> None:
-        self.address = address
-        self.verify: bool | str = str(ca_file) if ca_file else True
-        self.agent = agent
-        self._threads = threading.local()
-        self._sessions: list[OneHost] = []
 
     def send(
         self,
@@ -44,10 +35,6 @@ class ApiSession:
         body: Any,
         headers: Mapping[str, str],
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send one request and return (status, headers with lower-case names, body).
-
-        Raises the exceptions of `requests` when there is no answer, and HostChanged for a redirect to another host.
-        """
         url, params = f"{self.address}{path}", dict(query)
         sent = {"Authorization": f"token {token}", "User-Agent": self.agent, "Accept": "application/json", **headers}
         for _ in range(REDIRECTS + 1):
@@ -67,15 +54,9 @@ class ApiSession:
             url, params = urljoin(url, answer.headers["location"]), {}
         raise requests.exceptions.TooManyRedirects(f"more than {REDIRECTS} redirects")
 
-    def close(self) -> None:
-        """Close the connections of all threads."""
-        while self._sessions:
-            self._sessions.pop().close()
-        self._threads = threading.local()
-
     def _session(self) -> OneHost:
-        kept: OneHost | None = getattr(self._threads, "session", None)
+        kept: OneHost | None = getattr(self._of_thread, "session", None)
         if kept is None:
-            kept = self._threads.session = OneHost(self.address)
+            kept = self._of_thread.session = OneHost(self.address)
             self._sessions.append(kept)
         return kept

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.errors import ForgeError
+    from agent.forge.base_session import BaseSession
     from agent.forge.etag_cache import HttpAnswer
-    from agent.forge.forgejo.api_session import ApiSession
 
 
 class ForgejoWire(RestClient):
@@ -32,10 +32,6 @@ class ForgejoWire(RestClient):
     advice = "; is base_url the address of Forgejo, with its sub-path?"
     page_size: ClassVar[dict[str, Any]] = {"limit": 50}
 
-    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
-        super().__init__(section, base_url, base_dir, host)
-        self._session: ApiSession | None = None
-
     def whole(self, path: str, *, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Read a list that Forgejo sends in one answer if the request names no page, such as the comments or the
         timeline of an issue.
@@ -46,20 +42,10 @@ class ForgejoWire(RestClient):
         found: list[dict[str, Any]] = self.get(path, query=query)
         return found
 
-    def _send(
-        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        ca_file = self.ca_file()
-        if self._session is None:
-            from agent.forge.forgejo.api_session import ApiSession
+    def _open_session(self, ca_file: Path | None) -> BaseSession:
+        from agent.forge.forgejo.api_session import ApiSession
 
-            self._session = ApiSession(f"{self.base_url}{self.api}", ca_file, AGENT)
-        return self._session.send(verb, path, self.token(), query=query, body=body, headers=extra)
-
-    def _disconnect(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        return ApiSession(f"{self.base_url}{self.api}", ca_file, AGENT)
 
     def _reasons(self, content: bytes) -> tuple[str, ...]:
         return answers.parse_error(content)

@@ -9,20 +9,17 @@ wait for a rate limit and does not repeat a failed request.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import gitlab
 
+from agent.forge.base_session import TIMEOUT, BaseSession
 from agent.forge.http import HostChanged, OneHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import requests
-
-TIMEOUT = 30.0
 
 
 class _Session(OneHost):
@@ -37,15 +34,8 @@ class _Session(OneHost):
         self.answer = response
 
 
-class ApiSession:
-    """Sends requests to the API at `base_url`; each thread has a session of its own."""
-
-    def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:
-        self.base_url = base_url
-        self.verify: bool | str = str(ca_file) if ca_file else True
-        self.agent = agent
-        self._threads = threading.local()
-        self._sessions: list[_Session] = []
+class ApiSession(BaseSession):
+    """Sends requests to the API of the GitLab at `address`, which is GitLab's base URL."""
 
     def send(
         self,
@@ -57,12 +47,9 @@ class ApiSession:
         body: Any,
         headers: Mapping[str, str],
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send one request and return (status, headers with lower-case names, body).
-
-        Raises the exceptions of `requests` when GitLab does not answer, and HostChanged when GitLab redirects to
-        another host, or redirects a request that changes something.
-        """
-        client, session = self._of_thread(token)
+        """Implements `BaseSession.send`; HostChanged is also raised when GitLab redirects a request that changes
+        something."""
+        client, session = self._client(token)
         session.answer = None
         try:
             answer = client.http_request(
@@ -73,7 +60,7 @@ class ApiSession:
                 obey_rate_limit=False,
                 retry_transient_errors=False,
                 max_retries=0,
-                extra_headers=dict(headers),
+                extra_headers={"Accept": "application/json", **headers},
             )
         except gitlab.exceptions.RedirectError as error:
             raise HostChanged(f"a change was redirected; set base_url to where GitLab is ({error})") from error
@@ -85,18 +72,12 @@ class ApiSession:
             answer = session.answer
         return answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content
 
-    def close(self) -> None:
-        """Close the connections of all threads."""
-        while self._sessions:
-            self._sessions.pop().close()
-        self._threads = threading.local()
-
-    def _of_thread(self, token: str) -> tuple[gitlab.Gitlab, _Session]:
-        kept: tuple[str, gitlab.Gitlab, _Session] | None = getattr(self._threads, "kept", None)
+    def _client(self, token: str) -> tuple[gitlab.Gitlab, _Session]:
+        kept: tuple[str, gitlab.Gitlab, _Session] | None = getattr(self._of_thread, "kept", None)
         if kept is None or kept[0] != token:
-            session = kept[2] if kept else _Session(self.base_url)
+            session = kept[2] if kept else _Session(self.address)
             client = gitlab.Gitlab(
-                self.base_url,
+                self.address,
                 private_token=token,
                 ssl_verify=self.verify,
                 timeout=TIMEOUT,
@@ -104,6 +85,6 @@ class ApiSession:
                 session=session,
             )
             kept = token, client, session
-            self._threads.kept = kept
+            self._of_thread.kept = kept
             self._sessions.append(session)
         return kept[1], kept[2]

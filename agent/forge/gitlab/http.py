@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.errors import ForgeError, ForgeRefused
+    from agent.forge.base_session import BaseSession
     from agent.forge.etag_cache import HttpAnswer
-    from agent.forge.gitlab.api_session import ApiSession
 
 
 class GitLabWire(RestClient):
@@ -32,25 +32,10 @@ class GitLabWire(RestClient):
     advice = "; is base_url the address of GitLab, with its sub-path?"
     page_size: ClassVar[dict[str, Any]] = {"per_page": 100}
 
-    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
-        super().__init__(section, base_url, base_dir, host)
-        self._session: ApiSession | None = None
+    def _open_session(self, ca_file: Path | None) -> BaseSession:
+        from agent.forge.gitlab.api_session import ApiSession
 
-    def _send(
-        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        ca_file = self.ca_file()
-        if self._session is None:
-            from agent.forge.gitlab.api_session import ApiSession
-
-            self._session = ApiSession(self.base_url, ca_file, AGENT)
-        headers = {"Accept": "application/json", **extra}
-        return self._session.send(verb, path, self.token(), query=query, body=body, headers=headers)
-
-    def _disconnect(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        return ApiSession(self.base_url, ca_file, AGENT)
 
     def _reasons(self, content: bytes) -> tuple[str, ...]:
         return answers.parse_error(content)
