@@ -17,10 +17,12 @@ import requests
 
 from agent.errors import ForgeUnreachable, PictureRefused
 from agent.forge import http
+from agent.forge.host_client import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from agent.forge.host_client import HostClient
 
 LARGEST = 10_000_000  # maximum bytes of a picture; `security/pictures.py` accepts no larger picture
 REDIRECTS = 3
@@ -28,15 +30,11 @@ TIMEOUT = (10, 30)
 
 
 class PictureHost(ABC):
-    """The web host of a forge, `base_url`, and the hosts on which the forge stores files.
+    """The web host of a forge, the `base_url` of its client `wire`, and the hosts on which the forge stores files."""
 
-    `ca_file` has the CA certificates of the forge's own host; `agent` is the value of the header User-Agent.
-    """
-
-    def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:
-        self.web = urlsplit(base_url)
-        self.ca_file = ca_file
-        self.agent = agent
+    def __init__(self, wire: HostClient) -> None:
+        self.wire = wire
+        self.web = urlsplit(wire.base_url)
 
     def is_own(self, parts: SplitResult) -> bool:
         """Whether an address belongs to the forge itself; a request to such an address gets the headers of `login`."""
@@ -59,6 +57,7 @@ def fetch(address: str, host: PictureHost) -> bytes:
     a web page. Raises ForgeUnreachable when the request fails, for example because the host does not answer or TLS
     fails.
     """
+    ca_file = host.wire.ca_file()
     with requests.Session() as session:
         session.trust_env = True
         # an authentication that does nothing: without it the library `requests` would read ~/.netrc
@@ -68,7 +67,7 @@ def fetch(address: str, host: PictureHost) -> bytes:
             own = host.is_own(parts)
             if not (own or host.is_store(parts)):
                 raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
-            headers = {"User-Agent": host.agent, **(host.login() if own else {})}
+            headers = {"User-Agent": AGENT, **(host.login() if own else {})}
             try:
                 with session.get(
                     address,
@@ -76,7 +75,7 @@ def fetch(address: str, host: PictureHost) -> bytes:
                     stream=True,
                     timeout=TIMEOUT,
                     allow_redirects=False,
-                    verify=str(host.ca_file) if own and host.ca_file else True,
+                    verify=str(ca_file) if own and ca_file else True,
                 ) as answer:
                     if answer.is_redirect:
                         address = urljoin(address, answer.headers["location"])

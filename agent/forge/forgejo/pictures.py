@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.errors import PictureRefused
-from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ _ATTACHMENT = re.compile(r"(?:/[^/]+/[^/]+)?/attachments/([0-9a-f]{8}(?:-[0-9a-f
 class ForgejoPictures(PictureHost):
     """The host of a Forgejo or Gitea, from which pictures of issues are downloaded."""
 
-    def __init__(self, wire: ForgejoWire) -> None:
-        super().__init__(wire.base_url, wire.ca_file(), AGENT)
-        self.wire = wire
+    wire: ForgejoWire
 
     def login(self) -> Mapping[str, str]:
         return {"Authorization": f"token {self.wire.token()}"}
@@ -36,10 +33,10 @@ class ForgejoPictures(PictureHost):
 
 def fetch_picture(wire: ForgejoWire, address: str) -> bytes:
     """Implements `Forge.fetch_picture`; Forgejo checks whether the account may see the attachment."""
-    web, parts = urlsplit(wire.base_url), urlsplit(address)
-    if (parts.scheme or parts.netloc) and (parts.scheme, parts.netloc.lower()) != (web.scheme, web.netloc.lower()):
+    parts, host = urlsplit(address), ForgejoPictures(wire)
+    if (parts.scheme or parts.netloc) and not host.is_own(parts):
         raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
-    found = _ATTACHMENT.fullmatch(parts.path.removeprefix(web.path))
+    found = _ATTACHMENT.fullmatch(parts.path.removeprefix(host.web.path))
     if found is None:
         raise PictureRefused("its address is not that of an attachment of the forge")
-    return fetch(f"{wire.base_url}/attachments/{found[1]}", ForgejoPictures(wire))
+    return fetch(f"{wire.base_url}/attachments/{found[1]}", host)

@@ -14,7 +14,6 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError, PictureRefused
-from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch, parts_of
 
 if TYPE_CHECKING:
@@ -34,9 +33,10 @@ _SOURCE = re.compile(r"""<img\b[^<>]*?\bsrc=["']([^"'<>]+)["']""", re.IGNORECASE
 class GitHubPictures(PictureHost):
     """The hosts of GitHub, or of an Enterprise Server, that have pictures."""
 
+    wire: GitHubWire
+
     def __init__(self, wire: GitHubWire) -> None:
-        super().__init__(wire.base_url, wire.ca_file(), AGENT)
-        self.wire = wire
+        super().__init__(wire)
         self.names = {self.web.netloc.lower()} | ({"github.com"} if self.web.hostname == "api.github.com" else set())
 
     def is_own(self, parts: SplitResult) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from agent.errors import PictureRefused
-from agent.forge.host_client import AGENT
 from agent.forge.pictures import PictureHost, fetch
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ _UPLOAD = re.compile(r"(?P<place>.*?)/uploads/(?P<secret>[0-9a-f]{32})/(?P<name>
 class GitLabPictures(PictureHost):
     """The GitLab host from which pictures are downloaded."""
 
-    def __init__(self, wire: GitLabWire) -> None:
-        super().__init__(wire.base_url, wire.ca_file(), AGENT)
-        self.wire = wire
+    wire: GitLabWire
 
     def login(self) -> Mapping[str, str]:
         return {"PRIVATE-TOKEN": self.wire.token()}
@@ -38,12 +35,11 @@ class GitLabPictures(PictureHost):
 
 def fetch_picture(wire: GitLabWire, project: Project, address: str) -> bytes:
     """Implements `Forge.fetch_picture`."""
-    web = urlsplit(wire.base_url)
-    parts = urlsplit(address)
+    parts, host = urlsplit(address), GitLabPictures(wire)
     if parts.scheme or parts.netloc:
-        if (parts.scheme, parts.netloc.lower()) != (web.scheme, web.netloc.lower()):
+        if not host.is_own(parts):
             raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
-        place = parts.path.removeprefix(web.path)
+        place = parts.path.removeprefix(host.web.path)
     else:
         place = parts.path
     found = _UPLOAD.fullmatch(place)
@@ -52,7 +48,6 @@ def fetch_picture(wire: GitLabWire, project: Project, address: str) -> bytes:
     if found["place"] not in ("", f"/{project.full_name}", f"/-/project/{project.id}", f"/{project.full_name}/-"):
         raise PictureRefused("it is an upload of another project")
     name = quote(unquote(found["name"]), safe="")
-    host = GitLabPictures(wire)
     upload = f"uploads/{found['secret']}/{name}"
     try:
         return fetch(f"{wire.base_url}/api/v4/projects/{project.id}/{upload}", host)

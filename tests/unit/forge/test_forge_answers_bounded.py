@@ -15,18 +15,13 @@ from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent import clock
-from agent.config.forge_sections import GitHub
+from agent.config.forge_sections import Forgejo, GitHub
 from agent.errors import AnswerOdd, ForgeError, PictureRefused
 from agent.forge import http, pictures
+from agent.forge.forgejo.http import ForgejoWire
+from agent.forge.forgejo.pictures import ForgejoPictures
 from agent.forge.github.repositories import Repositories
 from agent.forge.http import AnswerTooLarge, HostChanged, OneHost
-
-
-class Host(pictures.PictureHost):
-    """A forge without a token."""
-
-    def login(self):
-        return {}
 
 
 @pytest.fixture
@@ -91,7 +86,7 @@ def test_an_answer_that_trickles_ends(server, monkeypatch):
 
 
 @pytest.mark.parametrize("body", ["trickle", "bomb"])
-def test_a_picture_is_bounded_like_an_answer(server, monkeypatch, body):
+def test_a_picture_is_bounded_like_an_answer(server, monkeypatch, tmp_path, body):
     address, say = server
     monkeypatch.setattr(http, "LONGEST_ANSWER", 0.2)
     monkeypatch.setattr(pictures, "LARGEST", 1 << 16)
@@ -109,7 +104,7 @@ def test_a_picture_is_bounded_like_an_answer(server, monkeypatch, body):
 
     say({"trickle": trickle, "bomb": bomb}[body])
     with pytest.raises(PictureRefused, match="not come whole" if body == "trickle" else "larger than"):
-        pictures.fetch(address, Host(address, None, "test"))
+        pictures.fetch(address, ForgejoPictures(ForgejoWire(Forgejo(token="a token"), address, tmp_path, "host")))
 
 
 def test_a_right_answer_is_read_whole(server):
